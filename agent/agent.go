@@ -31,6 +31,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/logrotate"
 	"github.com/wherry-node/wherry/internal/edge/mirror"
 	"github.com/wherry-node/wherry/internal/edge/pleg"
+	"github.com/wherry-node/wherry/internal/edge/podsapi"
 	"github.com/wherry-node/wherry/internal/edge/podset"
 	"github.com/wherry-node/wherry/internal/edge/probe"
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
@@ -85,8 +86,9 @@ type Agent struct {
 	report      *report.Report
 	loop        *syncloop.Loop
 	server      *server.Server
-	push        *push.Source   // nil: pods cannot be pushed
-	control     *server.Server // nil: there is no control socket
+	push        *push.Source    // nil: pods cannot be pushed
+	control     *server.Server  // nil: there is no control socket
+	podsAPI     *podsapi.Server // nil: the Pods API is not served
 	pages       pages
 	stats       *stats.Stats
 	metrics     *stats.Metrics
@@ -166,6 +168,7 @@ func (a *Agent) build() error {
 		a.buildClients,
 		a.buildEvents,
 		a.buildWork,
+		a.buildPodsAPI, // before the pods and their statuses, which tell it of changes
 		a.buildPods,
 		a.buildPlugins,
 		a.buildPlatform,
@@ -207,6 +210,9 @@ func (a *Agent) buildPods() error {
 	a.pods = podset.New(a.cfg.NodeName, a.sources(), func(uid types.UID) {
 		look(uid)
 		a.offline.changed()
+		if a.podsAPI != nil {
+			a.podsAPI.Changed(uid)
+		}
 	})
 	a.pods.OnSpec(a.metrics.ResizeAsked)
 	a.pleg = pleg.New(pleg.Config{
@@ -272,6 +278,9 @@ func (a *Agent) buildLoop() error {
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: a.recursiveReadOnly, Omit: omitted(&a.cfg),
 		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resized: a.metrics.Resized,
+	}
+	if a.podsAPI != nil {
+		rc.Changed = a.podsAPI.Changed
 	}
 	if a.pushes() {
 		a.buildPush()
@@ -373,6 +382,9 @@ func (a *Agent) parts() []part {
 	}
 	if a.control != nil {
 		parts = append(parts, part{name: "control", run: a.serveControl})
+	}
+	if a.podsAPI != nil {
+		parts = append(parts, part{name: "pods API", run: a.servePodsAPI})
 	}
 	if a.deps.Machine.real {
 		parts = append(parts, part{name: "kernel log", run: a.watchKills}, part{name: "disk layout", run: a.stats.Run})

@@ -159,6 +159,9 @@ type Deps struct {
 	// over it, and wherry ps, logs, exec and other commands use it. RootDir keeps pushed pods. Nil: there is none. Run closes
 	// it.
 	Control net.Listener
+	// PodsAPI is the listener of the Pods API (feature gate PodsAPI), a gRPC service without TLS. It is served to every client that can open
+	// it. Nil: Config.Listen opens a socket in RootDir, or the API is not served. Run closes it.
+	PodsAPI net.Listener
 	// Failing returns descriptions of parts outside the agent that fail and are tried again, such as the renewal of a
 	// certificate on a full disk. The node's Ready condition names them. It is called periodically and concurrently; nil: there
 	// are none.
@@ -222,6 +225,8 @@ func (c *Config) check(d *Deps) error {
 		return errors.New("agent: Config.Listen and a listener of Deps exclude each other")
 	case c.ControlSocket != "" && d.Control != nil:
 		return errors.New("agent: Config.ControlSocket and Deps.Control exclude each other")
+	case c.Listen && d.PodsAPI != nil:
+		return errors.New("agent: Config.Listen and Deps.PodsAPI exclude each other")
 	case c.ManageHost && !d.Machine.real:
 		return errors.New("agent: Config.ManageHost is for the real machine")
 	case d.Log == nil:

@@ -72,6 +72,7 @@ func (a *Agent) buildControl() error {
 		"GET /pods/{namespace}/{name}": a.servePod(view),
 		"GET /node":                    http.HandlerFunc(a.serveNode),
 		"GET /lastknown":               http.HandlerFunc(a.serveLastKnown),
+		"GET /pulls":                   http.HandlerFunc(a.servePulls),
 	})
 	maps.Copy(extra, a.explanations(view))
 	if a.events.local != nil {

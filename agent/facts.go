@@ -154,6 +154,10 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 		p.SwapCapacity = m.SwapBytes
 	}
 	p.LimitedSwap = k.MemorySwap.SwapBehavior == "LimitedSwap"
+	if gates(&a.cfg).Enabled("MemoryQoS") {
+		p.MemoryThrottling, p.MemoryReservation = *k.MemoryThrottlingFactor, k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy
+		p.MemoryAllocatable = node.Status.Allocatable.Memory().Value()
+	}
 	p.MaskedPaths = a.maskedPaths()
 	if k.SingleProcessOOMKill != nil {
 		p.SingleProcessOOMKill = *k.SingleProcessOOMKill

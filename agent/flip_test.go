@@ -85,6 +85,8 @@ var flips = map[string]struct{ from, to string }{
 	"kubeReservedCgroup":                         {"kubeReservedCgroup: /before\nenforceNodeAllocatable: [pods, kube-reserved]", "kubeReservedCgroup: /flip\nenforceNodeAllocatable: [pods, kube-reserved]"},
 	"enforceNodeAllocatable":                     {"", "enforceNodeAllocatable: []"},
 	"memorySwap.swapBehavior":                    {"", "memorySwap: {swapBehavior: LimitedSwap}"},
+	"memoryThrottlingFactor":                     {"featureGates: {MemoryQoS: true}", "featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 0.7"},
+	"memoryReservationPolicy":                    {"featureGates: {MemoryQoS: true}", "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation"},
 	"localStorageCapacityIsolation":              {"", "localStorageCapacityIsolation: false"},
 	"evictionHard":                               {"", "evictionHard: {memory.available: 77Mi}"},
 	"evictionSoft":                               {"evictionSoft: {memory.available: 200Mi}\nevictionSoftGracePeriod: {memory.available: 7s}", "evictionSoft: {memory.available: 300Mi}\nevictionSoftGracePeriod: {memory.available: 7s}"},

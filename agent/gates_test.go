@@ -1,19 +1,24 @@
 package agent
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
 	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/podstatus"
 	"github.com/wherry-node/wherry/internal/edge/podset"
 	"github.com/wherry-node/wherry/internal/edge/source"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
 // taken is a target for pods that records what it received last.
@@ -99,6 +104,41 @@ func TestGatesReachTheirParts(t *testing.T) {
 		on := parts{declared: strings.HasPrefix(gate, "InPlace")}
 		if got := of(nil, gate); got != on {
 			t.Errorf("%s on: %+v, want %+v", gate, got, on)
+		}
+	}
+}
+
+// Without the gate MemoryQoS no container is throttled. With it, containers are throttled by the configured factor, and memory is kept for
+// them if the configuration says so.
+func TestMemoryQoSNeedsItsGate(t *testing.T) {
+	t.Parallel()
+	node := &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Gi")}}}
+	for _, tt := range []struct {
+		gate   bool
+		policy kubelet.MemoryReservationPolicy
+		want   crispec.Policy
+	}{
+		{false, kubelet.NoneMemoryReservationPolicy, crispec.Policy{}},
+		{true, kubelet.NoneMemoryReservationPolicy, crispec.Policy{MemoryThrottling: 0.9, MemoryAllocatable: 8 << 30}},
+		{true, kubelet.TieredReservationMemoryReservationPolicy, crispec.Policy{MemoryThrottling: 0.9, MemoryReservation: true, MemoryAllocatable: 8 << 30}},
+	} {
+		r := simcri.New(simcri.Config{})
+		defer r.Close()
+		cfg := Config{NodeName: "n", RootDir: t.TempDir(), Kubelet: DefaultConfiguration()}
+		cfg.Kubelet.FeatureGates, cfg.Kubelet.MemoryReservationPolicy = map[string]bool{"MemoryQoS": tt.gate}, tt.policy
+		deps := Deps{Machine: RealMachine(), Log: slog.New(slog.DiscardHandler)}
+		deps.Runtime, deps.Images = r.Clients()
+		a, err := New(cfg, deps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.build(); err != nil {
+			t.Fatal(err)
+		}
+		p := a.specPolicy(node)
+		got := crispec.Policy{MemoryThrottling: p.MemoryThrottling, MemoryReservation: p.MemoryReservation, MemoryAllocatable: p.MemoryAllocatable}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("gate %v, policy %s (-want +got):\n%s", tt.gate, tt.policy, diff)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -137,6 +138,15 @@ func (a *Agent) imagePulls() (out []why.Pull) {
 		out = append(out, why.Pull(p))
 	}
 	return out
+}
+
+// servePulls answers with the image pulls that have not ended, the oldest first: a JSON list of why.Pull.
+func (a *Agent) servePulls(w http.ResponseWriter, _ *http.Request) {
+	pulls := a.imagePulls()
+	if pulls == nil {
+		pulls = []why.Pull{}
+	}
+	writeObject(w, pulls)
 }
 
 // countImagePulls counts the pulls that have not ended, for the metrics.

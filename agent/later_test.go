@@ -32,6 +32,7 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 		seen func(a *Agent) any
 	}{
 		"memorySwap.swapBehavior":     {func(k *kubelet.KubeletConfiguration) { k.MemorySwap.SwapBehavior = "LimitedSwap" }, spec},
+		"memoryThrottlingFactor":      {func(k *kubelet.KubeletConfiguration) { *k.MemoryThrottlingFactor = 0.7 }, spec},
 		"singleProcessOOMKill":        {func(k *kubelet.KubeletConfiguration) { *k.SingleProcessOOMKill = true }, spec},
 		"seccompDefault":              {func(k *kubelet.KubeletConfiguration) { *k.SeccompDefault = true }, spec},
 		"allowedUnsafeSysctls":        {func(k *kubelet.KubeletConfiguration) { k.AllowedUnsafeSysctls = []string{"net.*"} }, admits},
@@ -51,6 +52,7 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 			defer r.Close()
 			cfg := Config{NodeName: "n", RootDir: dir, Kubelet: DefaultConfiguration()}
 			no := false
+			cfg.Kubelet.FeatureGates = map[string]bool{"MemoryQoS": true}
 			cfg.Kubelet.SingleProcessOOMKill, cfg.Kubelet.StaticPodPath, cfg.Kubelet.StaticPodURL = &no, "/manifests", "http://127.0.0.1:1/"
 			if !live {
 				set(&cfg.Kubelet)

@@ -20,10 +20,10 @@ var liveFlips = map[string]struct{ from, to string }{
 }
 
 // seenElsewhere are fields that can change while the agent runs, but whose values no part of the agent stores, so a dump of the agent
-// does not show a change. TestFieldsThatAreReadLater tests the first five; TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and
+// does not show a change. TestFieldsThatAreReadLater tests the first six; TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and
 // TestReconfigureVerbosity test the others.
 var seenElsewhere = []string{
-	"allowedUnsafeSysctls", "clusterDNS", "memorySwap.swapBehavior", "seccompDefault", "singleProcessOOMKill",
+	"allowedUnsafeSysctls", "clusterDNS", "memoryThrottlingFactor", "memorySwap.swapBehavior", "seccompDefault", "singleProcessOOMKill",
 	"staticPodPath", "fileCheckFrequency", "logging.verbosity",
 }
 

@@ -67,6 +67,9 @@ func (a *Agent) buildMetrics() error {
 	}
 	if a.deps.Machine.real {
 		catalogue.CgroupVersion, catalogue.Volumes = a.cgroupVersion, a.volumeCounts
+		if gates(&a.cfg).Enabled("MemoryQoS") {
+			catalogue.MemoryKept = a.memoryKept
+		}
 	}
 	if a.deps.Client != nil {
 		catalogue.Startup = a.startupTimes()

@@ -38,7 +38,7 @@ type opened struct {
 // error of the start.
 func (a *Agent) open(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		a.lockRoot, a.limitProcess, a.setKernel, a.openRuntime, a.openClient, a.openServing, a.openPorts, a.openControl, a.protectLoopback,
+		a.lockRoot, a.limitProcess, a.setKernel, a.openRuntime, a.openClient, a.openServing, a.openPorts, a.openControl, a.openPodsAPI, a.protectLoopback,
 	} {
 		if err := step(ctx); err != nil {
 			return err

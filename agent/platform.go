@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
@@ -152,6 +153,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 		Root: k.CgroupRoot, Driver: k.CgroupDriver, PerQOS: *k.CgroupsPerQOS, PodPidsLimit: *k.PodPidsLimit,
 		CPUCFSQuota: *k.CPUCFSQuota, CPUCFSPeriod: k.CPUCFSQuotaPeriod.Duration, Enforce: k.EnforceNodeAllocatable,
 		SystemReserved: system, KubeReserved: kube, SystemReservedCgroup: k.SystemReservedCgroup, KubeReservedCgroup: k.KubeReservedCgroup,
+		MemoryQoS: gates(&a.cfg).Enabled("MemoryQoS"), ReserveMemory: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,
 		Done: a.metrics.CgroupDone, Log: a.log,
 	})
 	g.cgroups = groups

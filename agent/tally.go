@@ -158,6 +158,17 @@ func (a *Agent) startupTimes() func() stats.Startup {
 }
 
 // cgroupVersion returns the version of the machine's control groups; 0: not known.
+// memoryKept returns how many bytes the kernel keeps for guaranteed and for burstable pods; 0 on cgroup v1.
+func (a *Agent) memoryKept() (guaranteed, burstable int64) {
+	if !a.built.Load() {
+		return 0, 0
+	}
+	if groups, ok := a.platform.cgroups.(*cgroup.Cgroups); ok {
+		return groups.MemoryKept()
+	}
+	return 0, 0
+}
+
 func (a *Agent) cgroupVersion() int {
 	if !a.built.Load() {
 		return 0

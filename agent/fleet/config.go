@@ -66,6 +66,9 @@ type Config struct {
 	Rules *simulated.Rules
 	// Seed is the seed of all random values in the runtimes.
 	Seed uint64
+	// Changed, when set, is called for each change of a node or pod of the fleet. The calls for nodes and the calls for pods may be concurrent;
+	// they must return quickly.
+	Changed func(Change)
 	// Log is the fleet's own log, NodeLog the log of its agents. Nil: nothing is logged.
 	Log, NodeLog *slog.Logger
 }

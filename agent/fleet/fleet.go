@@ -41,7 +41,8 @@ type Fleet struct {
 	access *access
 	wheel  *wheel
 	pods   *podWatch
-	hub    *hub // nil with Config.OwnWatches
+	hub    *hub     // nil with Config.OwnWatches
+	told   *changes // nil without Config.Changed
 	wake   chan struct{}
 	// serving is set by Run before any node starts; nil: the nodes have no HTTPS API.
 	serving *serving
@@ -113,6 +114,7 @@ func New(cfg Config) (*Fleet, error) {
 		f.hub = newHub(f.api, mine)
 	}
 	f.pods = &podWatch{f: f, pods: map[types.UID]podState{}}
+	f.told = newChanges(cfg.Changed, f.age)
 	if cfg.Shard.Name != "" {
 		if f.shard, err = newShard(f, len(f.held)); err != nil {
 			return nil, err
@@ -197,6 +199,16 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 	done, err := clean(final, f.api, f.selector(), nil)
 	f.cfg.Log.Info("the fleet is removed from the cluster", "nodes", done.Nodes, "pods", done.Pods)
 	return err
+}
+
+// age returns the time since Run began; 0 before.
+func (f *Fleet) age() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.began.IsZero() {
+		return 0
+	}
+	return time.Since(f.began)
 }
 
 func (f *Fleet) selector() string { return selectorOf(f.cfg.Name) }

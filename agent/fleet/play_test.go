@@ -1,8 +1,10 @@
 package fleet_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +17,19 @@ import (
 	"github.com/wherry-node/wherry/agent/simulated"
 )
 
-// play runs a scenario on ten nodes with twenty pods. It returns the faults that happened, and a text with the phase and the restarts of
-// each pod at the end.
-func play(t *testing.T, s *fleet.Scenario) (happened []fleet.Happening, restarts string) {
+// play runs a scenario on ten nodes with twenty pods. It returns the faults that happened, a text with the phase and the restarts of
+// each pod at the end, and the history of the nodes and pods.
+func play(t *testing.T, s *fleet.Scenario) (happened []fleet.Happening, restarts string, history *fleet.History) {
+	var mu sync.Mutex
+	var text bytes.Buffer
+	r := fleet.NewRecorder(&text)
+	record := func(c fleet.Change) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.Changed(c)
+	}
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 10}}})
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 10}}, Changed: record})
 		b.until(t, "all join", settled)
 		go func() {
 			time.Sleep(20 * time.Second)
@@ -45,7 +55,14 @@ func play(t *testing.T, s *fleet.Scenario) (happened []fleet.Happening, restarts
 		}
 		b.end(t)
 	})
-	return happened, restarts
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	history, err := fleet.ReadHistory("history", &text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return happened, restarts, history
 }
 
 // Two runs of a scenario with the same seed give the same result; with another seed the result differs. The faults happen as often as the
@@ -62,8 +79,14 @@ func TestPlay(t *testing.T) {
 			Fault: fleet.Fault{Kind: fleet.FaultCrash, For: 20 * time.Second},
 		},
 	}}
-	first, end := play(t, s)
-	again, endAgain := play(t, s)
+	first, end, history := play(t, s)
+	again, endAgain, historyAgain := play(t, s)
+	if d := fleet.Compare(history, historyAgain, true); len(d) != 0 {
+		t.Errorf("the histories of two runs with the same seed differ: %+v", d)
+	}
+	if nodes, pods := history.Timings(); nodes.Count != 10 || pods.Count != 20 {
+		t.Errorf("the history has %d nodes and %d pods that became ready", nodes.Count, pods.Count)
+	}
 	if diff := cmp.Diff(first, again); diff != "" || end != endAgain {
 		t.Errorf("the same seed: %s\n%s", diff, cmp.Diff(end, endAgain))
 	}
@@ -75,8 +98,12 @@ func TestPlay(t *testing.T) {
 	}
 	other := *s
 	other.Seed = 6
-	if different, _ := play(t, &other); cmp.Equal(first, different) {
+	different, _, otherHistory := play(t, &other)
+	if cmp.Equal(first, different) {
 		t.Error("another seed makes the same things happen")
+	}
+	if d := fleet.Compare(history, otherHistory, true); len(d) == 0 {
+		t.Error("the histories of runs with different seeds do not differ")
 	}
 }
 

@@ -38,8 +38,10 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 	for _, item := range items {
 		if n, ok := item.(*v1.Node); ok {
 			ready[n.Name] = isReady(n)
+			w.f.told.node(n.Name, ready[n.Name], true)
 		}
 	}
+	w.f.told.keepNodes(ready)
 	w.f.readiness(ready)
 	if h := w.f.hub; h != nil {
 		h.setNodes(items)
@@ -50,7 +52,9 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 // Apply stores one change of a Node.
 func (w nodeWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 	if n, ok := obj.(*v1.Node); ok {
-		w.f.changed(n.Name, isReady(n), event == watch.Deleted)
+		here := event != watch.Deleted
+		w.f.told.node(n.Name, here && isReady(n), here)
+		w.f.changed(n.Name, isReady(n), !here)
 	}
 	if h := w.f.hub; h != nil {
 		h.applyNode(event, obj)
@@ -129,6 +133,7 @@ func (w *podWatch) Replace(items []runtime.Object) bool {
 	maps.DeleteFunc(w.pods, func(uid types.UID, _ podState) bool { return !seen[uid] })
 	w.deleted += before - len(w.pods)
 	w.mu.Unlock()
+	w.f.told.keepPods(seen)
 	if h := w.f.hub; h != nil {
 		h.setPods(items)
 	}
@@ -148,6 +153,7 @@ func (w *podWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 			w.deleted++
 		}
 		w.mu.Unlock()
+		w.f.told.podGone(p.UID)
 	} else {
 		w.note(p)
 	}
@@ -186,6 +192,7 @@ func (w *podWatch) note(p *v1.Pod) {
 			s.ready = c.Status == v1.ConditionTrue
 		}
 	}
+	w.f.told.pod(p, &s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if here && s.phase == v1.PodRunning && w.pods[p.UID].phase != v1.PodRunning {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/cli/fleetctl"
 	"github.com/wherry-node/wherry/internal/cli/fleettop"
+	"github.com/wherry-node/wherry/internal/cli/podctl"
 )
 
 // newFleet returns the command `wherry fleet`, which runs and controls many simulated nodes.
@@ -73,9 +75,10 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.StringVar(&r.ControlPlane, "controlplane", "", "program of the control plane; default: wherry-controlplane beside this program, then in PATH")
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
 	fs.StringVar(&r.Metrics, "metrics", "", "serve metrics for Prometheus at this address, for example 127.0.0.1:9095, path /metrics; default: none")
+	fs.StringVar(&r.Record, "record", "", "write each change of nodes and pods to this file, for wherry fleet compare; default: none")
 	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
 	fs.IntVarP(&r.Verbosity, "v", "v", 0, "verbosity of the log: 1 also the fleet's actions, 2 also those of its agents")
-	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetApply(), newFleetExpect(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean(), newFleetSnapshot())
+	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetApply(), newFleetExpect(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean(), newFleetSnapshot(), newFleetCompare())
 	return cmd
 }
 
@@ -97,6 +100,31 @@ func newFleetClean() *cobra.Command {
 	fs.StringVar(&c.Context, "context", "", "context of the kubeconfig; default: its current one")
 	fs.StringVar(&c.ShardNamespace, "shard-namespace", "", "namespace of the leases of fleets with --shard (default \"kube-system\")")
 	fs.BoolVar(&c.All, "all", false, "of all fleets, not only of the named one")
+	return cmd
+}
+
+func newFleetCompare() *cobra.Command {
+	var c fleetctl.Compare
+	cmd := &cobra.Command{
+		Use:   "compare FILE FILE",
+		Short: "Compare what happened in two runs: files of wherry fleet --record",
+		Long: `Compare two runs of a fleet, recorded with "wherry fleet --record FILE". Compared is what became of each node and of the pods of each
+workload: their last state, their restarts and the reason of their failure. The times are printed beside each other and not compared.
+
+The exit status is 0 if the runs had the same outcome, 3 if they differ, and 1 after an error.`,
+		Example: `  wherry fleet --nodes 100 --pods 500 --scenario faults.yaml --record a.jsonl
+  wherry fleet compare a.jsonl b.jsonl`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := c.Run(cmd.OutOrStdout(), args[0], args[1])
+			if errors.Is(err, fleetctl.ErrDiffers) {
+				return podctl.ExitStatus(exitUnmet)
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&c.States, "states", false, "compare also each state on the way, not only the last one")
+	cmd.Flags().StringVarP(&c.Output, "output", "o", "", "json; default: text")
 	return cmd
 }
 

@@ -73,6 +73,8 @@ type Run struct {
 	NoServe bool
 	// Metrics is an address at which the fleet serves its metrics for Prometheus; "": it serves none.
 	Metrics string
+	// Record is a file for each change of nodes and pods (see fleet.Recorder); "": none.
+	Record string
 	// Verbosity is how much the fleet and, from 2 on, its agents log.
 	Verbosity int
 }
@@ -118,6 +120,11 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 		defer func() { _ = os.RemoveAll(cfg.Dir) }()
 		cfg.Address = hostAddress()
 	}
+	endRecord, err := r.record(&cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, endRecord()) }()
 	f, err := fleet.New(cfg)
 	if err != nil {
 		return err

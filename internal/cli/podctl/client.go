@@ -222,6 +222,16 @@ func (l lastKnown) note() string {
 	return ""
 }
 
+// pulls returns the image pulls of the node that have not ended. An older agent does not say; for such an agent the result is empty.
+func (c *client) pulls(ctx context.Context) ([]why.Pull, error) {
+	var l []why.Pull
+	err := c.ask(ctx, http.MethodGet, "/pulls", nil, nil, &l)
+	if isNotFound(err) {
+		err = nil
+	}
+	return l, err
+}
+
 func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {
 	var e explanation
 	err := c.ask(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name, nil, nil, &e)

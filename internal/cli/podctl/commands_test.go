@@ -36,9 +36,14 @@ data: {a: b}
 // startNode runs a simulated node until the test ends, and returns its control socket.
 func startNode(t *testing.T) string {
 	t.Helper()
+	return startNodeWith(t, simulated.Config{Logs: true})
+}
+
+func startNodeWith(t *testing.T, cfg simulated.Config) string {
+	t.Helper()
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "wherry.sock")
-	n := simulated.New(simulated.Config{Logs: true})
+	n := simulated.New(cfg)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

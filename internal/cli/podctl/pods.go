@@ -15,9 +15,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
 
 	"github.com/wherry-node/wherry/internal/cli/plain"
+	"github.com/wherry-node/wherry/internal/core/why"
 )
 
 // Streams are the input and outputs of a command.
@@ -75,7 +77,51 @@ func (r *Ps) Run(ctx context.Context, s Streams, names []string) error {
 	if err := printNote(ctx, s.Err, c); err != nil {
 		return err
 	}
-	return printPods(s.Out, s.Err, shown, r.Format)
+	if err := printPods(s.Out, s.Err, shown, r.Format); err != nil || r.Format != "" && r.Format != "wide" {
+		return err
+	}
+	return printPulls(ctx, s.Err, c, shown)
+}
+
+// printPulls prints a line to errOut for each image pull on which one of the pods may wait.
+func printPulls(ctx context.Context, errOut io.Writer, c *client, pods []v1.Pod) error {
+	pulls, err := c.pulls(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for i := range pulls {
+		if p := &pulls[i]; slices.ContainsFunc(pods, func(pod v1.Pod) bool { return uses(&pod, p.Image) }) {
+			fmt.Fprintln(errOut, pullText(p, now))
+		}
+	}
+	return nil
+}
+
+// uses reports whether a container or an image volume of a pod uses an image, as the spec names it.
+func uses(p *v1.Pod, image string) bool {
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		if slices.ContainsFunc(list, func(c v1.Container) bool { return c.Image == image }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Image == image }) ||
+		slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Image != nil && v.Image.Reference == image })
+}
+
+// pullText returns the line about an image pull.
+func pullText(p *why.Pull, now time.Time) string {
+	image, since := plain.Text(p.Image), duration.HumanDuration(now.Sub(p.Began))
+	switch arrived := p.Arrived(now); {
+	case p.Queued:
+		return fmt.Sprintf("Image %s waits since %s until one of %d other pulls has ended.", image, since, p.Running)
+	case p.Stalled != "":
+		return fmt.Sprintf("Pulling image %s since %s has stalled: %s.", image, since, plain.Text(p.Stalled))
+	case arrived != "":
+		return fmt.Sprintf("Pulling image %s since %s: %s.", image, since, arrived)
+	default:
+		return fmt.Sprintf("Pulling image %s since %s.", image, since)
+	}
 }
 
 // printNote prints a line to errOut if the agent has started without its API server and knows the API's pods only from its record.

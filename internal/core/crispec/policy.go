@@ -28,6 +28,13 @@ type Policy struct {
 	SwapCapacity   int64
 	SwapController bool
 	LimitedSwap    bool
+	// MemoryThrottling is KubeletConfiguration.memoryThrottlingFactor with the feature gate MemoryQoS; 0 without it. It and the next
+	// two have an effect only with CgroupV2.
+	MemoryThrottling float64
+	// MemoryReservation is set if memoryReservationPolicy is TieredReservation: the kernel keeps the requested memory for containers.
+	MemoryReservation bool
+	// MemoryAllocatable is the memory of all pods of the node, in bytes; 0: not known.
+	MemoryAllocatable int64
 	// HugePageSizes are the page sizes of the machine, named as in the kernel's cgroup files: 2MB, 1GB.
 	HugePageSizes []string
 	// MaskedPaths are paths of this machine that are masked in addition to the fixed ones (thermal_throttle of each

@@ -59,6 +59,7 @@ func ContainerResources(p *v1.Pod, c *v1.Container, policy *Policy) *runtimeapi.
 	r.OomScoreAdj = OOMScoreAdj(p, c, policy.MemoryCapacity)
 	r.HugepageLimits = hugepages(p, c, policy.HugePageSizes)
 	policy.swap(r, p, c)
+	policy.memoryQoS(r, p, c)
 	return r
 }
 
@@ -98,6 +99,42 @@ func (p *Policy) swap(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c *v1.
 		r.Unified = map[string]string{}
 	}
 	r.Unified["memory.swap.max"] = strconv.FormatInt(bytes, 10)
+}
+
+// memoryPage is the unit of memory.high. A kernel with larger pages rounds the value down itself.
+const memoryPage = 4096
+
+// memoryQoS sets what the feature gate MemoryQoS is about (https://kep.k8s.io/2570). If a container may use more memory than it requests,
+// the kernel throttles it above memory.high, which lies between its request and its limit (or the memory of all pods, if it has no limit).
+// With MemoryReservation the kernel keeps the requested memory: always for a guaranteed pod (memory.min), and as long as it can for a
+// burstable pod (memory.low).
+func (p *Policy) memoryQoS(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c *v1.Container) {
+	if p.MemoryThrottling <= 0 || !p.CgroupV2 {
+		return
+	}
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	switch guaranteed := QOS(pod) == v1.PodQOSGuaranteed; {
+	case request <= 0 || !p.MemoryReservation: // a container that is resized may have had a reservation before
+		r.Unified["memory.min"], r.Unified["memory.low"] = "0", "0"
+	case guaranteed:
+		r.Unified["memory.min"] = strconv.FormatInt(request, 10)
+	default:
+		r.Unified["memory.low"] = strconv.FormatInt(request, 10)
+	}
+	most := limit
+	if most == 0 {
+		most = p.MemoryAllocatable
+	}
+	if request == limit || most <= 0 {
+		return
+	}
+	high := int64((float64(request)+float64(most-request)*p.MemoryThrottling)/memoryPage) * memoryPage
+	if high > request {
+		r.Unified["memory.high"] = strconv.FormatInt(high, 10)
+	}
 }
 
 // hugepages returns a limit for every page size of the machine: the container's limit, or else the pod's, or else zero.

@@ -2,7 +2,10 @@ package decide
 
 import (
 	"slices"
+	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/shutdown"
@@ -199,6 +202,14 @@ func (s *Stop) Sooner(other *Stop) *Stop {
 	sooner := *s
 	sooner.Grace = new(*other.Grace)
 	return &sooner
+}
+
+// Event returns the type and the message of the event about a Stop of a Plan: about a pod that is out of time, or that cannot have its volume.
+func (s *Stop) Event() (eventType, message string) {
+	if s.Reason == ReasonVolumeLimit {
+		return v1.EventTypeWarning, strings.TrimPrefix(s.Message, messageVolumeLimit)
+	}
+	return v1.EventTypeNormal, s.Message
 }
 
 // Halt records that the node ends the pod, and why. The first reason stays; a later one can only shorten the grace period. A nil s

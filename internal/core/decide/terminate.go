@@ -46,10 +46,28 @@ func (t *turn) end() pod.Cause {
 		t.plan.Stop = &Stop{Reason: ReasonDeadlineExceeded, Message: MessageDeadlineExceeded, Since: in.Now}
 		return pod.CauseDeadline
 	}
+	if t.plan.Stop = t.volumeLimit(); t.plan.Stop != nil {
+		return pod.CauseStopped
+	}
 	if !in.Memory.StopBegan.IsZero() { // the reason to end the pod no longer holds, but a pod that has begun to end never runs again
 		return pod.CauseStopped
 	}
 	return pod.CauseNone
+}
+
+// volumeLimit returns the reason to end a pod that waits for a volume which this node cannot have, because it has too many of the CSI driver;
+// nil: the pod does not, or one of its containers runs.
+func (t *turn) volumeLimit() *Stop {
+	m := t.in.Memory
+	if m.SetUp || t.in.Observed.AnyAlive() {
+		return nil
+	}
+	for i := range m.Retry {
+		if r := &m.Retry[i]; r.Op == pod.OpSetUp && r.Lack == pod.LackVolumeLimit {
+			return &Stop{Reason: ReasonVolumeLimit, Message: messageVolumeLimit + eventVolumeLimit + r.Message, Since: t.in.Now}
+		}
+	}
+	return nil
 }
 
 // deadline returns when the activeDeadlineSeconds of the pod are over; zero: never.

@@ -78,3 +78,11 @@ const (
 	ReasonDeadlineExceeded  = "DeadlineExceeded"
 	MessageDeadlineExceeded = "Pod was active on the node longer than the specified deadline"
 )
+
+// These are status.reason, and the begin of status.message and of the event, of a pod that needs a volume which the node cannot have beside
+// its others, in upstream's words.
+const (
+	ReasonVolumeLimit  = "VolumeAttachmentLimitExceeded"
+	messageVolumeLimit = "Pod was rejected: "
+	eventVolumeLimit   = "Node has reached its volume attachment limit, rejecting pod. "
+)

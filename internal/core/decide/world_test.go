@@ -288,6 +288,8 @@ func (w *world) finish(i int, how string) {
 			out.ID = w.create(f)
 		}
 		out.Err, out.Reason = errors.New("exec: not found"), how
+	case "VolumeLimit": // a volume cannot be attached to the node beside its others
+		out.Err, out.Reason, out.Lack = errors.New("no room for the volume"), "FailedMount", pod.LackVolumeLimit
 	default:
 		out.Err, out.Reason = errors.New("it failed"), how
 	}

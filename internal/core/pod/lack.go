@@ -17,6 +17,7 @@ const (
 	LackTurn             // a claim may be used by one pod only, and another pod of the node uses it
 	LackAttachment       // a volume is not attached to the node yet
 	LackAttach           // a volume could not be attached to the node
+	LackVolumeLimit      // the node has as many volumes of a CSI driver as it can have, and the pod has to run on another node
 	LackDriver           // a CSI driver has not registered on the node
 	LackRight            // the API server does not let the node read an object
 	LackServer           // the API server did not answer

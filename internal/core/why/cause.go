@@ -28,6 +28,7 @@ const (
 	Preempted           Cause = "Preempted"           // the node ended the pod to make room for a critical one
 	NodeShutsDown       Cause = "NodeShutsDown"       // the machine shuts down
 	DeadlineExceeded    Cause = "DeadlineExceeded"    // the pod was active for longer than activeDeadlineSeconds
+	VolumeLimitReached  Cause = "VolumeLimitReached"  // the node has as many volumes of a CSI driver as it can have
 	Stopped             Cause = "Stopped"             // the node ended the pod for another reason
 )
 
@@ -114,7 +115,7 @@ const (
 var Causes = [...]Cause{
 	RuntimeHangs, InspectionFailed, NotLooked, NoAnswer,
 	AdmissionWaits, Refused, DoesNotFit, TaintRefuses, PortTaken, LabelsDiffer, PressureRefuses, SysctlForbidden,
-	AppArmorRefuses, OSDiffers, GroupsPolicyRefuses, Evicted, Preempted, NodeShutsDown, DeadlineExceeded, Stopped,
+	AppArmorRefuses, OSDiffers, GroupsPolicyRefuses, Evicted, Preempted, NodeShutsDown, DeadlineExceeded, VolumeLimitReached, Stopped,
 	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing, StoppedByUser,
 	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails,
 	ConfigMapMissing, SecretMissing, KeyMissing, ClaimMissing, ClaimNotBound, ClaimInUse, VolumeNotAttached, AttachFails, DriverMissing,

@@ -405,6 +405,21 @@ func times(n int32) string {
 	return fmt.Sprintf("%d times", n)
 }
 
+// Arrived says how much of an image has arrived, and when data last arrived; "": it is not known.
+func (p *Pull) Arrived(now time.Time) string {
+	if p.Queued || !p.Reported {
+		return ""
+	}
+	text := fmt.Sprintf("%.1f MiB", float64(p.Received)/(1<<20))
+	if p.Total > 0 {
+		text += fmt.Sprintf(" of %.1f MiB", float64(p.Total)/(1<<20))
+	}
+	if p.Running > 1 {
+		text += fmt.Sprintf(", of %d images together", p.Running)
+	}
+	return fmt.Sprintf("%s, the last data %v ago", text, now.Sub(p.Moved).Round(time.Second))
+}
+
 // pulling adds what is known about the pull of an image.
 func pulling(in *Input, a *Answer, image string) {
 	i := slices.IndexFunc(in.Pulls, func(p Pull) bool { return p.Image == image })
@@ -420,14 +435,7 @@ func pulling(in *Input, a *Answer, image string) {
 	if !p.Reported {
 		return
 	}
-	arrived := fmt.Sprintf("%.1f MiB", float64(p.Received)/(1<<20))
-	if p.Total > 0 {
-		arrived += fmt.Sprintf(" of %.1f MiB", float64(p.Total)/(1<<20))
-	}
-	if p.Running > 1 {
-		arrived += fmt.Sprintf(", of %d images together", p.Running)
-	}
-	a.fact("arrived", fmt.Sprintf("%s, the last data %v ago", arrived, in.Now.Sub(p.Moved).Round(time.Second)))
+	a.fact("arrived", p.Arrived(in.Now))
 	if p.Stalled != "" {
 		a.do("try the same pull without the agent: crictl pull %s", pod.Text(image))
 	}

@@ -204,12 +204,17 @@ func stopped(in *Input, a *Answer) bool {
 		a.do("use a newer container runtime on this node, or supplementalGroupsPolicy: Merge in the pod")
 	case Evicted:
 		a.do("see what the node was short of: %s; give the pod requests that match what it uses", nodeCommand(in))
+	case VolumeLimitReached:
+		a.do("%s", volumeLimitAdvice)
 	case Preempted:
 		a.do("its controller makes another pod; nothing is to be done on this node")
 	}
 	a.then(time.Time{}, "nothing: the pod stays as it is until somebody deletes it")
 	return true
 }
+
+// volumeLimitAdvice is the advice about a pod that needs a volume which its node cannot have beside its others.
+const volumeLimitAdvice = "its controller makes another pod, which is bound to another node; see how many volumes of the driver this node can have: kubectl describe csinode"
 
 // stopCause returns the cause that belongs to a status.reason and its message.
 func stopCause(reason, message string, rejected bool) Cause {
@@ -222,6 +227,8 @@ func stopCause(reason, message string, rejected bool) Cause {
 		return NodeShutsDown
 	case reason == decide.ReasonDeadlineExceeded:
 		return DeadlineExceeded
+	case reason == decide.ReasonVolumeLimit:
+		return VolumeLimitReached
 	case reason == admit.ReasonEvicted && rejected:
 		return PressureRefuses
 	case reason == admit.ReasonEvicted:
@@ -352,6 +359,7 @@ var lacks = [...]struct {
 	pod.LackTurn:        {ClaimInUse, "the claim of a volume may be used by one pod only, and another pod uses it", triesAgain, "end the other pod"},
 	pod.LackAttachment:  {VolumeNotAttached, "a volume is not attached to this node yet", "the node tries again, at once when the volume is attached", "see what the attacher does: kubectl get volumeattachments"},
 	pod.LackAttach:      {AttachFails, "a volume cannot be attached to this node", triesAgain, "see what the attacher says: kubectl describe volumeattachments"},
+	pod.LackVolumeLimit: {VolumeLimitReached, "the node has as many volumes of a CSI driver as it can have", "the node ends the pod", volumeLimitAdvice},
 	pod.LackDriver:      {DriverMissing, "the CSI driver of a volume has not registered on this node", "the node tries again, at once when the driver has registered", "see whether the driver's pod runs on this node: kubectl get csinode"},
 	pod.LackMount:       {MountHangs, "a volume of the pod cannot be mounted, because the mount does not end", triesAgain, "see whether the server of the volume answers this node, or its CSI driver"},
 	pod.LackBundle:      {BundleMissing, "a volume of the pod needs a ClusterTrustBundle that does not exist", triesSoon, "create the bundle, or mark the source optional in the pod"},

@@ -240,6 +240,7 @@ var cases = []struct {
 	{"a volume that another pod uses", fresh().lacks(pod.LackTurn), ClaimInUse, "one pod only", 8 * time.Second},
 	{"a volume that is not attached", fresh().lacks(pod.LackAttachment), VolumeNotAttached, "volumeattachments", 8 * time.Second},
 	{"a volume that cannot be attached", fresh().lacks(pod.LackAttach), AttachFails, "volumeattachments", 8 * time.Second},
+	{"a node with too many volumes", fresh().lacks(pod.LackVolumeLimit), VolumeLimitReached, "csinode", 8 * time.Second},
 	{"a driver that is not there", fresh().lacks(pod.LackDriver), DriverMissing, "csinode", 8 * time.Second},
 	{"a mount that hangs", fresh().lacks(pod.LackMount), MountHangs, "does not end", 8 * time.Second},
 	{"a trust bundle that is not there", fresh().lacks(pod.LackBundle), BundleMissing, "ClusterTrustBundle", 8 * time.Second},

@@ -41,6 +41,9 @@ type Config struct {
 	// CPUCFSQuota and CPUCFSPeriod are cpuCFSQuota and cpuCFSQuotaPeriod of KubeletConfiguration. A zero period means 100 ms.
 	CPUCFSQuota  bool
 	CPUCFSPeriod time.Duration
+	// MemoryQoS is the feature gate MemoryQoS, and ReserveMemory says that memoryReservationPolicy is TieredReservation. They have no effect
+	// on cgroup v1.
+	MemoryQoS, ReserveMemory bool
 	// Enforce is enforceNodeAllocatable: pods, system-reserved, kube-reserved, system-reserved-compressible,
 	// kube-reserved-compressible, none.
 	Enforce []string
@@ -58,11 +61,12 @@ type Cgroups struct {
 	config Config
 	names  naming
 
-	mu        sync.Mutex // guards the fields below, and the fields of config that SetPods changes
-	tree      *hierarchy // the mounted hierarchies; nil: not read yet
-	burstable int64      // the CPU shares of the burstable class that were last written; 0: unknown
-	warned    bool       // it was logged that there is no hugetlb controller
-	asking    int        // number of calls that systemd has not answered
+	mu      sync.Mutex  // guards the fields below, and the fields of config that SetPods changes
+	tree    *hierarchy  // the mounted hierarchies; nil: not read yet
+	classes classLimits // what UpdateQOS has last written; zero: unknown
+	kept    [2]int64    // the result of MemoryKept
+	warned  bool        // it was logged that there is no hugetlb controller
+	asking  int         // number of calls that systemd has not answered
 }
 
 // New does no check and no IO: SetUpNode returns the error of a wrong configuration.
@@ -100,7 +104,10 @@ func (c *Cgroups) SetPods(pids int64, quota bool, period time.Duration) {
 // podLimits returns the limits for a pod's cgroup.
 func (c *Cgroups) podLimits(p *v1.Pod, size pod.Size) Limits {
 	c.mu.Lock()
-	config := Config{PodPidsLimit: c.config.PodPidsLimit, CPUCFSQuota: c.config.CPUCFSQuota, CPUCFSPeriod: c.config.CPUCFSPeriod}
+	config := Config{
+		PodPidsLimit: c.config.PodPidsLimit, CPUCFSQuota: c.config.CPUCFSQuota, CPUCFSPeriod: c.config.CPUCFSPeriod,
+		MemoryQoS: c.config.MemoryQoS, ReserveMemory: c.config.ReserveMemory,
+	}
 	c.mu.Unlock()
 	return PodLimits(p, size, &config)
 }

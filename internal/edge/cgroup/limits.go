@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -20,8 +21,10 @@ type Limits struct {
 	CPUQuota  *int64 // microseconds per period; -1: unlimited
 	CPUPeriod *int64 // microseconds
 	Memory    *int64 // bytes; -1: unlimited
-	Pids      *int64
-	HugePages map[string]int64 // bytes by page size, for example 2MB
+	// MemoryMin and MemoryLow are the bytes that the kernel keeps for the cgroup: always, and as long as it can. They exist on cgroup v2.
+	MemoryMin, MemoryLow *int64
+	Pids                 *int64
+	HugePages            map[string]int64 // bytes by page size, for example 2MB
 }
 
 // PodLimits returns the limits for a pod's cgroup of the given size. It also sets unlimited values, because the cgroup may have
@@ -44,8 +47,25 @@ func PodLimits(p *v1.Pod, size pod.Size, config *Config) Limits {
 		pids := config.PodPidsLimit
 		l.Pids = &pids
 	}
-	l.HugePages = hugePages(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}))
+	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	l.HugePages = hugePages(requests)
+	if config.MemoryQoS {
+		least, low := config.kept(crispec.QOS(p), requests.Memory().Value())
+		l.MemoryMin, l.MemoryLow = &least, &low
+	}
 	return l
+}
+
+// kept returns the bytes that the kernel keeps for pods of a QoS class which request that much memory: always (memory.min), and as long as it
+// can (memory.low).
+func (c *Config) kept(class v1.PodQOSClass, request int64) (least, low int64) {
+	switch {
+	case !c.ReserveMemory || request <= 0:
+		return 0, 0
+	case class == v1.PodQOSGuaranteed:
+		return request, 0
+	}
+	return 0, request
 }
 
 func hugePages(list v1.ResourceList) map[string]int64 {
@@ -103,6 +123,17 @@ func (l Limits) resources(v2 bool, sizes []string) *cgroups.Resources {
 	}
 	if l.Memory != nil {
 		r.Memory = *l.Memory
+	}
+	if v2 {
+		for file, bytes := range map[string]*int64{"memory.min": l.MemoryMin, "memory.low": l.MemoryLow} {
+			if bytes == nil {
+				continue
+			}
+			if r.Unified == nil {
+				r.Unified = map[string]string{}
+			}
+			r.Unified[file] = strconv.FormatInt(*bytes, 10)
+		}
 	}
 	if l.HugePages != nil {
 		for _, size := range sizes {

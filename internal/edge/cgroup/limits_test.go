@@ -41,7 +41,7 @@ func (l Limits) String() string {
 	for _, f := range []struct {
 		name string
 		v    *int64
-	}{{"shares", l.CPUShares}, {"quota", l.CPUQuota}, {"period", l.CPUPeriod}, {"memory", l.Memory}, {"pids", l.Pids}} {
+	}{{"shares", l.CPUShares}, {"quota", l.CPUQuota}, {"period", l.CPUPeriod}, {"memory", l.Memory}, {"min", l.MemoryMin}, {"low", l.MemoryLow}, {"pids", l.Pids}} {
 		if f.v != nil {
 			fmt.Fprintf(&b, "%s=%d ", f.name, *f.v)
 		}
@@ -90,6 +90,18 @@ func TestPodLimits(t *testing.T) {
 			"huge pages", podOf(needs("hugepages-2Mi=4Mi memory=1Mi", "hugepages-2Mi=4Mi memory=1Mi")), Config{},
 			"shares=2 quota=-1 period=100000 memory=1048576 map[2MB:4194304]",
 		},
+		{
+			"memory that is not kept", podOf(needs("cpu=100m memory=1Mi", "")), Config{MemoryQoS: true},
+			"shares=102 quota=-1 period=100000 memory=-1 min=0 low=0",
+		},
+		{
+			"memory that is kept for a burstable pod", podOf(needs("cpu=100m memory=1Mi", "memory=2Mi")), Config{MemoryQoS: true, ReserveMemory: true},
+			"shares=102 quota=-1 period=100000 memory=2097152 min=0 low=1048576",
+		},
+		{
+			"memory that is kept for a guaranteed pod", podOf(needs("cpu=1 memory=1Mi", "cpu=1 memory=1Mi")), Config{MemoryQoS: true, ReserveMemory: true},
+			"shares=1024 quota=-1 period=100000 memory=1048576 min=1048576 low=0",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +124,14 @@ func TestLimitsInTheLibrarysForm(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("v1 -want +got:\n%s", diff)
 	}
+	l.MemoryMin, l.MemoryLow = &memory, &shares
+	if got := l.resources(false, nil).Unified; got != nil {
+		t.Errorf("v1 has no files such as %v", got)
+	}
 	v2 := l.resources(true, nil)
+	if diff := cmp.Diff(map[string]string{"memory.min": "1048576", "memory.low": "1024"}, v2.Unified); diff != "" {
+		t.Errorf("v2 -want +got:\n%s", diff)
+	}
 	if v2.CpuShares != 0 || v2.CpuWeight < 1 || v2.CpuWeight > 10000 {
 		t.Errorf("v2: shares %d and weight %d, want no shares and a weight of 1 to 10000", v2.CpuShares, v2.CpuWeight)
 	}
@@ -125,5 +144,30 @@ func TestAllocatable(t *testing.T) {
 	want := list("cpu=3 memory=0 pid=1000")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// The classes of pods get the sums of their pods: CPU shares, and with MemoryQoS the memory that the kernel keeps for them.
+func TestClassLimits(t *testing.T) {
+	t.Parallel()
+	pods := []*v1.Pod{
+		podOf(needs("", "")),
+		podOf(needs("cpu=500m memory=1Mi", "")), podOf(needs("cpu=500m memory=2Mi", "memory=4Mi")),
+		podOf(needs("cpu=1 memory=8Mi", "cpu=1 memory=8Mi")), podOf(needs("cpu=1 memory=16Mi", "cpu=1 memory=16Mi")),
+	}
+	for _, tt := range []struct {
+		name   string
+		config Config
+		v2     bool
+		want   classLimits
+	}{
+		{"without the gate", Config{ReserveMemory: true}, true, classLimits{shares: 1024}},
+		{"on cgroup v1", Config{MemoryQoS: true, ReserveMemory: true}, false, classLimits{shares: 1024}},
+		{"memory is not kept", Config{MemoryQoS: true}, true, classLimits{shares: 1024, protect: true}},
+		{"memory is kept", Config{MemoryQoS: true, ReserveMemory: true}, true, classLimits{shares: 1024, protect: true, guaranteed: 24 << 20, burstable: 3 << 20}},
+	} {
+		if got := New(tt.config).classLimits(pods, tt.v2); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
 	}
 }

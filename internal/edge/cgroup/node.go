@@ -90,6 +90,9 @@ func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string,
 	if !ok {
 		return fmt.Errorf("enforceNodeAllocatable %s: cgroup %s does not exist", what, group)
 	}
+	if c.config.MemoryQoS {
+		l.MemoryMin = l.Memory
+	}
 	return c.set(ctx, h, group, l)
 }
 
@@ -112,47 +115,90 @@ func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// UpdateQOS sets the weight of the burstable class to the sum of its pods' CPU requests. Call it when the set of pods or a
-// request has changed, one call at a time. It writes only if the weight has changed. It holds no lock while it waits for
-// systemd, so EnsurePod does not wait for it.
+// classLimits is what the cgroups above pods get for all pods together. It is comparable.
+type classLimits struct {
+	shares  int64 // CPU shares of the burstable class; never 0
+	protect bool  // the next two are set
+	// guaranteed and burstable are the bytes that the kernel keeps for the pods of these classes.
+	guaranteed, burstable int64
+}
+
+// classLimits returns what the cgroups above pods get for these pods.
+func (c *Cgroups) classLimits(pods []*v1.Pod, v2 bool) classLimits {
+	var milli int64
+	l := classLimits{protect: v2 && c.config.MemoryQoS}
+	for _, p := range pods {
+		class := crispec.QOS(p)
+		if class != v1.PodQOSBurstable && !l.protect {
+			continue
+		}
+		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+		if class == v1.PodQOSBurstable {
+			milli += requests.Cpu().MilliValue()
+		}
+		if l.protect {
+			least, low := c.config.kept(class, requests.Memory().Value())
+			l.guaranteed, l.burstable = l.guaranteed+least, l.burstable+low
+		}
+	}
+	l.shares = crispec.CPUShares(milli)
+	return l
+}
+
+// UpdateQOS sets the weight of the burstable class to the sum of its pods' CPU requests. With MemoryQoS on cgroup v2 it also sets the memory
+// that the kernel keeps for the classes. Call it when the set of pods or a request has changed, one call at a time. It writes only if
+// something has changed. It holds no lock while it waits for systemd, so EnsurePod does not wait for it.
 func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	if !c.config.PerQOS {
 		return nil
 	}
-	var milli int64
-	for _, p := range pods {
-		if crispec.QOS(p) == v1.PodQOSBurstable {
-			requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
-			milli += requests.Cpu().MilliValue()
-		}
-	}
-	shares := crispec.CPUShares(milli)
 	h, err := c.hierarchy()
 	if err != nil {
 		return err
 	}
-	if c.swapBurstable(0, shares) {
+	want := c.classLimits(pods, h.v2)
+	if c.swapClasses(classLimits{}, want) {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// Until the write succeeds, the weight counts as unknown: a call that timed out may still take effect.
-	if err := c.apply(ctx, h, c.names.qos(v1.PodQOSBurstable), Limits{CPUShares: &shares}.resources(h.v2, nil)); err != nil {
+	// Until the writes succeed, the limits count as unknown: a call that timed out may still take effect.
+	burstable := Limits{CPUShares: &want.shares}
+	if want.protect {
+		// A cgroup gets no more of what the kernel keeps than its parent, so the cgroup of all pods has the sums of both classes. Upstream's
+		// kubelet gives it no memory.low, so that there the kernel keeps nothing for burstable pods.
+		sum := want.guaranteed + want.burstable
+		all := Limits{MemoryMin: &sum, MemoryLow: &want.burstable}
+		if err := c.apply(ctx, h, c.names.qos(v1.PodQOSGuaranteed), all.resources(h.v2, nil)); err != nil {
+			return err
+		}
+		burstable.MemoryLow = &want.burstable
+	}
+	if err := c.apply(ctx, h, c.names.qos(v1.PodQOSBurstable), burstable.resources(h.v2, nil)); err != nil {
 		return err
 	}
-	c.swapBurstable(shares, shares)
+	c.swapClasses(want, want)
 	return nil
 }
 
-// swapBurstable reports whether the stored CPU shares of the burstable class are equal to want. If they are not, it replaces them by the
-// argument to (0: unknown).
-func (c *Cgroups) swapBurstable(to, want int64) bool {
+// MemoryKept returns how many bytes the kernel keeps for guaranteed and for burstable pods, as the last UpdateQOS has set it.
+func (c *Cgroups) MemoryKept() (guaranteed, burstable int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.burstable == want {
+	return c.kept[0], c.kept[1]
+}
+
+// swapClasses reports whether the stored limits of the classes are equal to want. If they are not, it replaces them by the argument to (zero:
+// unknown).
+func (c *Cgroups) swapClasses(to, want classLimits) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.classes == want {
 		return true
 	}
-	c.burstable = to
+	if c.classes = to; to == want {
+		c.kept = [2]int64{to.guaranteed, to.burstable}
+	}
 	return false
 }

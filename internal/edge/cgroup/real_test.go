@@ -75,7 +75,7 @@ func TestRealLifeOfAPod(t *testing.T) {
 	ctx := context.Background()
 	c := New(Config{
 		Root: root, Driver: DriverCgroupfs, PerQOS: true, PodPidsLimit: 64, CPUCFSQuota: true, Enforce: []string{"pods"},
-		SystemReserved: list("memory=1Gi"),
+		SystemReserved: list("memory=1Gi"), MemoryQoS: true, ReserveMemory: true,
 	})
 	if err := c.SetUpNode(ctx, list("cpu=2 memory=3Gi pid=5000")); err != nil {
 		t.Fatal(err)
@@ -112,6 +112,19 @@ func TestRealLifeOfAPod(t *testing.T) {
 		}
 		if got := h.read(t, "cpu", root+"/kubepods/burstable", "cpu.shares", ""); got != "1024" {
 			t.Errorf("shares of the burstable class: got %s, want the sum of its pods, 1024", got)
+		}
+	}
+
+	if h.v2 { // the class of the pod has the sum of its pods, and the cgroup of all pods lets the kernel keep as much
+		if err := c.UpdateQOS(ctx, []*v1.Pod{p, uidPod("u-2", needs("cpu=1 memory=8Mi", "cpu=1 memory=8Mi"))}); err != nil {
+			t.Fatal(err)
+		}
+		got := []string{
+			h.read(t, "memory", parent, "", "memory.low"), h.read(t, "memory", root+"/kubepods/burstable", "", "memory.low"),
+			h.read(t, "memory", root+"/kubepods", "", "memory.low"), h.read(t, "memory", root+"/kubepods", "", "memory.min"),
+		}
+		if diff := cmp.Diff([]string{"33554432", "33554432", "33554432", "41943040"}, got); diff != "" {
+			t.Errorf("memory that the kernel keeps: -want +got:\n%s", diff)
 		}
 	}
 

@@ -333,15 +333,15 @@ func TestMissingDefaultsAreReportedOnce(t *testing.T) {
 		name, body, word string
 		want             []string
 	}{
-		{"default", "", "memoryThrottlingFactor", nil},
-		{"asked for", "memoryThrottlingFactor: 0.5\n", "memoryThrottlingFactor", []string{"memoryThrottlingFactor"}},
+		{"default", "", "volumePluginDir", nil},
+		{"asked for", "volumePluginDir: /plugins\n", "volumePluginDir", []string{"volumePluginDir"}},
 		{"honoured", "", "evictionHard", nil},
 		{"thresholds of nothing", "evictionHard: {memory.available: 0%}\n", "evictionHard", nil},
 		{"gate that is on", "", "DRAExtendedResource", []string{"defaults of Kubernetes"}},
 		{"gate switched off", "featureGates: {DRAExtendedResource: false}\n", "DRAExtendedResource", nil},
-		{"alpha gate", "", "MemoryQoS", nil},
-		{"alpha gate asked for", "featureGates: {MemoryQoS: true}\n", "MemoryQoS", []string{"featureGates.MemoryQoS"}},
-		{"all alpha gates", "featureGates: {AllAlpha: true}\n", "MemoryQoS", []string{"defaults of Kubernetes"}},
+		{"alpha gate", "", "QOSReserved", nil},
+		{"alpha gate asked for", "featureGates: {QOSReserved: true}\n", "QOSReserved", []string{"featureGates.QOSReserved"}},
+		{"all alpha gates", "featureGates: {AllAlpha: true}\n", "QOSReserved", []string{"defaults of Kubernetes"}},
 		{"a simulated machine", "containerRuntimeEndpoint: simulated://\n", "evictionHard", nil},
 	} {
 		_, notices := load(t, "--config", write(t, dir, c.name+".yaml", c.body))

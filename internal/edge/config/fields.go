@@ -77,7 +77,6 @@ const (
 	noCPUPolicy = "CPUs are shared by all containers: there is no static CPU policy"
 	noNUMA      = "memory is not pinned to NUMA nodes"
 	noTopology  = "topology hints are not used"
-	noMemoryQoS = "memory is not throttled: the MemoryQoS gate is alpha and not honoured"
 	unbuffered  = "log lines are not buffered"
 	oneStream   = "all lines go to standard error"
 	noTableBits = "Kubernetes no longer uses these marks"
@@ -162,8 +161,8 @@ var fields = map[string]fieldUse{
 	"kubeReservedCgroup":               honoured(),
 	"enforceNodeAllocatable":           honoured(),
 	"memorySwap.swapBehavior":          honoured(readLater),
-	"memoryThrottlingFactor":           notHonoured(noMemoryQoS),
-	"memoryReservationPolicy":          notHonoured(noMemoryQoS, "None"),
+	"memoryThrottlingFactor":           honoured(readLater),
+	"memoryReservationPolicy":          honoured(),
 	"localStorageCapacityIsolation":    honoured(),
 	"evictionHard":                     honoured(),
 	"evictionSoft":                     honoured(),

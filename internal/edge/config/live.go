@@ -88,6 +88,7 @@ var changes = map[string]change{
 	"singleProcessOOMKill": live(newContainers), "podPidsLimit": live(newPods), "cpuCFSQuota": live(newPods), "cpuCFSQuotaPeriod": live(newPods),
 	"systemReserved": restart(nodeCgroups), "kubeReserved": restart(nodeCgroups), "reservedSystemCPUs": restart(nodeCgroups),
 	"systemReservedCgroup": restart(nodeCgroups), "kubeReservedCgroup": restart(nodeCgroups), "enforceNodeAllocatable": restart(nodeCgroups),
+	"memoryThrottlingFactor": live(newContainers), "memoryReservationPolicy": restart(nodeCgroups),
 	"memorySwap.swapBehavior": live(newContainers), "localStorageCapacityIsolation": restart(nodeCgroups),
 	"evictionHard": live(atOnce), "evictionSoft": live(atOnce), "evictionSoftGracePeriod": live(atOnce), "evictionPressureTransitionPeriod": live(atOnce),
 	"evictionMaxPodGracePeriod": live(atOnce), "evictionMinimumReclaim": live(atOnce), "mergeDefaultEvictionSettings": live(atOnce),

@@ -41,6 +41,8 @@ type MetricsConfig struct {
 	Volumes func() []VolumeCount
 	// CgroupVersion returns 1 or 2, or 0 if it is not known; nil: the metric is absent.
 	CgroupVersion func() int
+	// MemoryKept returns how many bytes the kernel keeps for guaranteed and for burstable pods; nil: the metrics are absent.
+	MemoryKept func() (guaranteed, burstable int64)
 	// Gates returns the feature gates, always the same ones. It is called when the metrics are read; nil: the metric is absent.
 	Gates func() []Gate
 }
@@ -118,6 +120,9 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	}
 	if cfg.CgroupVersion != nil {
 		all = append(all, collector{func(out sink) { countCgroupVersion(cfg.CgroupVersion, out) }})
+	}
+	if cfg.MemoryKept != nil {
+		all = append(all, collector{func(out sink) { countMemoryKept(cfg.MemoryKept, out) }})
 	}
 	if cfg.Gates != nil {
 		all = append(all, enabled(cfg.Gates))
@@ -219,6 +224,19 @@ func enabled(gates func() []Gate) prometheus.Collector {
 func countCgroupVersion(read func() int, out sink) {
 	if v := read(); v != 0 {
 		out.put(newFamily(prometheus.GaugeValue, "kubelet_cgroup_version", "Version of the control groups on this machine"), time.Time{}, float64(v))
+	}
+}
+
+func countMemoryKept(read func() (guaranteed, burstable int64), out sink) {
+	guaranteed, burstable := read()
+	for _, m := range []struct {
+		name, help string
+		bytes      int64
+	}{
+		{"kubelet_memory_qos_node_memory_min_bytes", "Bytes that the kernel always keeps for guaranteed pods (memory.min)", guaranteed},
+		{"kubelet_memory_qos_node_memory_low_bytes", "Bytes that the kernel keeps for burstable pods as long as it can (memory.low)", burstable},
+	} {
+		out.put(newFamily(prometheus.GaugeValue, m.name, m.help), time.Time{}, float64(m.bytes))
 	}
 }
 

@@ -20,7 +20,7 @@ func TestCatalogue(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(),
 		ImagePulls:  func() ImagePulls { return ImagePulls{Running: 1, Waiting: 2, Stalled: 3, Oldest: time.Minute} },
-		PullRecords: func() (int, int) { return 1, 2 }, CgroupVersion: func() int { return 2 }, Gates: func() []Gate { return []Gate{{"A", "ALPHA", false}, {"B", "", true}} },
+		PullRecords: func() (int, int) { return 1, 2 }, CgroupVersion: func() int { return 2 }, MemoryKept: func() (int64, int64) { return 3, 4 }, Gates: func() []Gate { return []Gate{{"A", "ALPHA", false}, {"B", "", true}} },
 		Tally: func() Tally {
 			return Tally{
 				Desired: map[bool]int{false: 3, true: 1}, Active: map[bool]int{false: 2, true: 1}, Mirrors: 1, Ephemeral: 2,

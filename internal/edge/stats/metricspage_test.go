@@ -211,8 +211,8 @@ func ownCollectors(t *testing.T) []prometheus.Collector {
 			now := time.Now()
 			return stats.Startup{Boot: now, Began: now, Attempt: now, Registered: now, Ready: now}
 		},
-		CgroupVersion: func() int { return 2 },
-		Gates:         func() []stats.Gate { return []stats.Gate{{Name: "A", Stage: "BETA", On: true}} },
+		CgroupVersion: func() int { return 2 }, MemoryKept: func() (int64, int64) { return 3, 4 },
+		Gates: func() []stats.Gate { return []stats.Gate{{Name: "A", Stage: "BETA", On: true}} },
 	}); err != nil {
 		t.Fatal(err)
 	}

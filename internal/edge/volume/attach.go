@@ -70,10 +70,11 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 	case a.DeletionTimestamp != nil:
 		return nil, &pod.Lacking{What: pod.LackAttachment, Err: errors.New("waits for the volume to be attached to this node again: it is being detached")}
 	case a.Status.AttachError != nil:
-		if code := a.Status.AttachError.ErrorCode; code != nil && *code == int32(codes.ResourceExhausted) && v.cfg.Exceeded != nil {
-			v.cfg.Exceeded(b.Driver)
+		lack := pod.LackAttach
+		if code := a.Status.AttachError.ErrorCode; code != nil && *code == int32(codes.ResourceExhausted) && v.cfg.Exceeded != nil && v.cfg.Exceeded(b.Driver) {
+			lack = pod.LackVolumeLimit
 		}
-		return nil, &pod.Lacking{What: pod.LackAttach, Err: fmt.Errorf("the volume cannot be attached to this node: %s (since %s)",
+		return nil, &pod.Lacking{What: lack, Err: fmt.Errorf("the volume cannot be attached to this node: %s (since %s)",
 			pod.Text(strings.TrimSpace(a.Status.AttachError.Message)), a.Status.AttachError.Time.UTC().Format(time.RFC3339))}
 	case !a.Status.Attached:
 		return nil, &pod.Lacking{What: pod.LackAttachment, Err: fmt.Errorf("waits for CSI driver %s to attach the volume to this node", b.Driver)}

@@ -99,9 +99,10 @@ type Config struct {
 	Event func(ref *v1.ObjectReference, eventType, reason, message string)
 	// Driver returns a registered CSI driver, or nil. Driver may be nil, if no driver can register.
 	Driver func(name string) Driver
-	// Exceeded is called when a volume cannot be attached because this node has too many volumes of its CSI driver. It must not block. It may
-	// be nil.
-	Exceeded func(driver string)
+	// Exceeded is called when a volume cannot be attached because this node has too many volumes of its CSI driver. It returns true if the pod
+	// must give up this node: the limit of the driver in the CSINode is kept up to date, so the scheduler will choose another node for the
+	// pod's successor. It must not block. It may be nil.
+	Exceeded func(driver string) (giveUp bool)
 	// InUseChanged is called after the result of InUse has changed. It must not block. It may be nil.
 	InUseChanged func()
 	// Notify is called when the caller should try the work on the volumes of a pod again: an earlier try failed because the volumes had to

@@ -74,14 +74,20 @@ func (l *limits) gone(name string) {
 	l.tell()
 }
 
-// exceeded notes that a volume of a driver could not be attached, because the node has too many.
-func (l *limits) exceeded(name string) {
+// exceeded notes that a volume of a driver could not be attached, because the node has too many. followed reports whether the limit of the
+// driver in the CSINode is kept up to date.
+func (l *limits) exceeded(name string) (followed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.asks[name]; a != nil && l.periods[name] > 0 && !a.now {
+	a := l.asks[name]
+	if a == nil || l.periods[name] <= 0 {
+		return false
+	}
+	if !a.now {
 		a.now = true
 		l.tell()
 	}
+	return true
 }
 
 // take returns the drivers to ask now. wait is the time until the next driver has to be asked; it is negative if there is none. follow
@@ -167,8 +173,9 @@ func (l *limits) Failed(error) {}
 
 // Exceeded tells that a volume of a driver could not be attached to this node, because the node has too many volumes of the driver. If the
 // CSIDriver object sets nodeAllocatableUpdatePeriodSeconds, Run asks the driver for its limit before the period has passed. "When set, both
-// periodic updates and updates triggered by capacity-related failures are enabled." Exceeded does not block.
-func (d *Drivers) Exceeded(driver string) { d.limits.exceeded(driver) }
+// periodic updates and updates triggered by capacity-related failures are enabled." giveUp reports whether this is so: then a pod that cannot
+// have its volume fails, since its controller's next pod will be bound to a node that can have the volume. Exceeded does not block.
+func (d *Drivers) Exceeded(driver string) (giveUp bool) { return d.limits.exceeded(driver) }
 
 // Run keeps the limits in the CSINode up to date, until ctx ends: it asks drivers again how many volumes the node can have, as often as their
 // CSIDriver objects say (spec.nodeAllocatableUpdatePeriodSeconds). It watches these objects while any driver is registered. Without a Cluster

@@ -49,6 +49,8 @@ type Config struct {
 	// ContainerEnded, when set, is called once for each end of a container that a status shows, with the kind of the container
 	// (crispec.Kind), its exit code and its reason. It must not block.
 	ContainerEnded func(kind string, exitCode int32, reason string)
+	// Changed, when set, is called when Status returns another status of a pod than before. Calls may be concurrent and must not block.
+	Changed func(uid types.UID)
 	// Ended, when set, is called after each turn of a pushed pod that is being deleted and of which nothing runs. It must not
 	// block.
 	Ended func(uid types.UID)
@@ -127,6 +129,9 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	r.mu.Unlock()
 	r.events(t, rep)
+	if r.cfg.Changed != nil && (old == nil && rep.status != nil || old != nil && !equality.Semantic.DeepEqual(old, &st)) {
+		r.cfg.Changed(t.Ref.UID)
+	}
 	if r.cfg.ContainerEnded != nil {
 		before := &t.Pod.Status
 		if old != nil {

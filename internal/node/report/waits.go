@@ -31,8 +31,9 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			r.cfg.Recorder.Event(t.Pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+podstatus.ReasonImagePullBackOff)
 		}
 	}
-	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // only one turn's plan has this reason, so there is one event
-		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeNormal, s.Reason, s.Message)
+	if s := t.Plan.Stop; s != nil { // only one turn's plan has it, so there is one event
+		eventType, message := s.Event()
+		r.cfg.Recorder.Event(t.Pod, "", eventType, s.Reason, message)
 	}
 	const network = "\x00network"
 	waits := t.Plan.Phase == decide.PhaseActive && !t.Node.NetworkReady && !t.Pod.Spec.HostNetwork && len(t.Observed.Sandboxes) == 0 && t.Node.NetworkMessage != ""

@@ -400,6 +400,9 @@ func (l *Loop) meter(t *podworker.Turn, made *time.Time) {
 	case t.Plan.Ending:
 		operation = "kill"
 	}
+	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonVolumeLimit { // as upstream's kubelet counts it
+		l.cfg.Meter.Rejected(s.Reason)
+	}
 	l.cfg.Meter.Turn(operation, time.Since(t.Now))
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,16 @@ const diskDriver = "disks.example.com"
 
 func diskConfig() *simcsi.Config {
 	return &simcsi.Config{Name: diskDriver, NodeID: "disks-" + NodeName, Stage: true}
+}
+
+// followLimit makes the node ask a CSI driver again and again how many volumes it can have, and waits until the agent knows this.
+func (w *World) followLimit(driver string) {
+	w.Helper()
+	patch := []byte(`{"spec":{"nodeAllocatableUpdatePeriodSeconds":3600}}`)
+	if _, err := w.Admin.StorageV1().CSIDrivers().Patch(context.Background(), driver, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	time.Sleep(time.Second)
 }
 
 // createDisk creates a claim that is bound to a volume of a CSI driver, and the object of this driver. The claim's name is also the volume's
@@ -39,6 +51,12 @@ func (w *World) createDisk(name, driver string, attach bool) {
 // lists the volume in the status of the Node. If problem is not empty, the attacher cannot attach the volume for this reason.
 func (w *World) attach(handle, problem string) {
 	w.Helper()
+	w.attachOr(handle, problem, codes.Unknown)
+}
+
+// attachOr is like attach; code is the code of the answer with which the CSI driver refused to attach the volume.
+func (w *World) attachOr(handle, problem string, code codes.Code) {
+	w.Helper()
 	ctx := context.Background()
 	a := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: csispec.Attachment(handle, diskDriver, NodeName)},
@@ -50,7 +68,7 @@ func (w *World) attach(handle, problem string) {
 	}
 	a.Status.Attached = problem == ""
 	if problem != "" {
-		a.Status.AttachError = &storagev1.VolumeError{Time: metav1.Now(), Message: problem}
+		a.Status.AttachError = &storagev1.VolumeError{Time: metav1.Now(), Message: problem, ErrorCode: new(int32(code))}
 	}
 	if _, err := w.Admin.StorageV1().VolumeAttachments().UpdateStatus(ctx, a, metav1.UpdateOptions{}); err != nil || problem != "" {
 		if err != nil {
@@ -102,5 +120,35 @@ func TestVolumeOfADriver(t *testing.T) {
 		if broken := w.CSI.Broken(); len(broken) > 0 {
 			t.Errorf("calls that break a rule: %v", broken)
 		}
+	})
+}
+
+// A volume cannot be attached, since the node has as many volumes of the CSI driver as it can have. Without
+// nodeAllocatableUpdatePeriodSeconds in the CSIDriver the pod waits, as for any other failure. With it the pod fails with upstream's reason,
+// so that its controller's next pod is bound to another node; nothing of the pod is left on this one.
+func TestNodeWithTooManyVolumes(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{CSI: diskConfig()}, func(w *World) {
+		w.createDisk("data", diskDriver, true)
+		w.attachOr("data", "no room for the disk", codes.ResourceExhausted)
+		w.Create(Pod("db", withClaim("data")))
+		time.Sleep(5 * time.Minute)
+		if p := w.Kube.Pod(Namespace, "db"); p.Status.Phase != v1.PodPending {
+			t.Errorf("while the limit of the driver is not kept up to date, the pod is %s (%s), want Pending", p.Status.Phase, p.Status.Reason)
+		}
+		w.followLimit(diskDriver)
+		w.WaitPhase("db", v1.PodFailed)
+		p := w.Kube.Pod(Namespace, "db")
+		if p.Status.Reason != "VolumeAttachmentLimitExceeded" || !strings.Contains(p.Status.Message, "no room for the disk") {
+			t.Errorf("the status has the reason %q and the message %q", p.Status.Reason, p.Status.Message)
+		}
+		if n := w.events("VolumeAttachmentLimitExceeded"); n != 1 {
+			t.Errorf("%d events say that the node has too many volumes, want 1", n)
+		}
+		if staged, published := w.CSI.Holds(); staged != 0 || published != 0 {
+			t.Errorf("staged %d, published %d", staged, published)
+		}
+		w.Delete("db", 5)
+		w.WaitGone("db")
 	})
 }

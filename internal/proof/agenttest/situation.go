@@ -151,7 +151,7 @@ func (v *view) ending() (situation, bool) {
 	}
 	return situation{what: "the node refused the pod or ended it", causes: []why.Cause{
 		why.DoesNotFit, why.Refused, why.TaintRefuses, why.PortTaken, why.LabelsDiffer, why.PressureRefuses, why.SysctlForbidden, why.AppArmorRefuses,
-		why.OSDiffers, why.GroupsPolicyRefuses, why.Preempted, why.Evicted, why.Stopped, why.Failed,
+		why.OSDiffers, why.GroupsPolicyRefuses, why.Preempted, why.Evicted, why.VolumeLimitReached, why.Stopped, why.Failed,
 	}}, true
 }
 

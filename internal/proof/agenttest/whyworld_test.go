@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -217,6 +218,13 @@ var whyStories = []whyStory{
 		w.attach("data", "the disk is in another zone")
 		w.Create(Pod("web", withClaim("data")))
 		time.Sleep(time.Minute)
+	}),
+	onDisk("the node has as many volumes of a CSI driver as it can have", why.VolumeLimitReached, "no room for the disk", func(w *World) {
+		w.createDisk("data", diskDriver, true)
+		w.followLimit(diskDriver)
+		w.attachOr("data", "no room for the disk", codes.ResourceExhausted)
+		w.Create(Pod("web", withClaim("data")))
+		w.WaitPhase("web", v1.PodFailed)
 	}),
 	onDisk("the CSI driver of the volume does not run on the node", why.DriverMissing, "other.example.com", func(w *World) {
 		w.createDisk("data", "other.example.com", false)

@@ -96,7 +96,7 @@ var reasons = []reason{
 	{name: "Completed", in: inTerminated}, {name: "Error", in: inTerminated}, {name: "ContainerStatusUnknown", in: inTerminated},
 
 	{name: "Evicted", in: inPodStatus}, {name: "Preempting", in: inPodStatus}, {name: "DeadlineExceeded", in: inPodStatus},
-	{name: "UnexpectedAdmissionError", in: inPodStatus}, {name: "InvalidNodeInfo", in: inPodStatus}, {name: "NodeAffinity", in: inPodStatus},
+	{name: "UnexpectedAdmissionError", in: inPodStatus}, {name: "VolumeAttachmentLimitExceeded", in: inPodStatus}, {name: "InvalidNodeInfo", in: inPodStatus}, {name: "NodeAffinity", in: inPodStatus},
 	{name: "NodeName", in: inPodStatus}, {name: "NodePorts", in: inPodStatus}, {name: "OutOf", in: inPodStatus, when: "the name of the resource follows: OutOfcpu"},
 	{name: "TaintToleration", in: inPodStatus}, {name: "SysctlForbidden", in: inPodStatus}, {name: "AppArmor", in: inPodStatus},
 	{name: "PodOSNotSupported", in: inPodStatus}, {name: "PodOSSelectorNodeLabelDoesNotMatch", in: inPodStatus},

@@ -1,0 +1,137 @@
+package fleetctl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/internal/cli/plain"
+)
+
+// record makes the fleet write its changes to the file of Record. The caller calls end after the fleet has ended; its error says that the
+// file is not complete.
+func (r *Run) record(cfg *fleet.Config) (end func() error, err error) {
+	if r.Record == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(r.Record)
+	if err != nil {
+		return nil, fmt.Errorf("--record: %w", err)
+	}
+	rec := &lockedRecorder{to: fleet.NewRecorder(file)}
+	cfg.Changed = rec.changed
+	return func() error {
+		if err := errors.Join(rec.close(), file.Close()); err != nil {
+			return fmt.Errorf("--record: the file is not complete: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+// lockedRecorder lets the watches of nodes and of pods record at the same time.
+type lockedRecorder struct {
+	mu sync.Mutex
+	to *fleet.Recorder
+}
+
+func (l *lockedRecorder) changed(c fleet.Change) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to.Changed(c)
+}
+
+func (l *lockedRecorder) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Close()
+}
+
+// Compare is the command `wherry fleet compare`.
+type Compare struct {
+	States bool
+	Output string // "" or json
+}
+
+// ErrDiffers means that two runs of a fleet had different outcomes.
+var ErrDiffers = errors.New("the runs differ")
+
+// comparison is the result in the form for programs.
+type comparison struct {
+	Differences []fleet.Difference
+	A, B        timings
+}
+
+// timings say how long nodes and pods took to become Ready.
+type timings struct{ Nodes, Pods fleet.Timing }
+
+// Run compares two files and writes the result to out. It returns ErrDiffers if the runs had different outcomes.
+func (c *Compare) Run(out io.Writer, a, b string) error {
+	if c.Output != "" && c.Output != "json" {
+		return fmt.Errorf("--output: %q: use json", c.Output)
+	}
+	var of [2]*fleet.History
+	var result comparison
+	for i, name := range []string{a, b} {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		of[i], err = fleet.ReadHistory(name, file)
+		_ = file.Close()
+		if err != nil {
+			return err
+		}
+	}
+	result.Differences = fleet.Compare(of[0], of[1], c.States)
+	result.A.Nodes, result.A.Pods = of[0].Timings()
+	result.B.Nodes, result.B.Pods = of[1].Timings()
+	if err := c.print(out, &result); err != nil {
+		return err
+	}
+	if len(result.Differences) > 0 {
+		return ErrDiffers
+	}
+	return nil
+}
+
+func (c *Compare) print(out io.Writer, r *comparison) error {
+	if c.Output == "json" {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
+	}
+	before := ""
+	for _, d := range r.Differences {
+		if d.Object != before {
+			fmt.Fprintf(out, "%s\n", plain.Text(d.Object))
+		}
+		before = d.Object
+		which := "A"
+		if d.B > d.A {
+			which = "B"
+		}
+		fmt.Fprintf(out, "  A %d, B %d: %s (first in %s: %s, %.1f s)\n", d.A, d.B, plain.Text(d.Outcome), which, plain.Text(d.Name), d.First.Seconds())
+	}
+	if len(r.Differences) == 0 {
+		fmt.Fprintln(out, "The runs had the same outcome.")
+	}
+	for _, row := range []struct {
+		what string
+		a, b fleet.Timing
+	}{{"nodes Ready", r.A.Nodes, r.B.Nodes}, {"pods Ready", r.A.Pods, r.B.Pods}} {
+		fmt.Fprintf(out, "%s: A %s; B %s\n", row.what, timeText(row.a), timeText(row.b))
+	}
+	return nil
+}
+
+func timeText(t fleet.Timing) string {
+	if t.Count == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d, after %v (p50), %v (p99)", t.Count, t.P50.Round(time.Millisecond), t.P99.Round(time.Millisecond))
+}
