@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	grpcinsecure "google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 )
@@ -28,7 +28,7 @@ func TestPodsAPISocket(t *testing.T) {
 	if info.Mode().Perm()&0o077 != 0 {
 		t.Errorf("the mode of the socket is %v", info.Mode())
 	}
-	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(grpcinsecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,8 +49,9 @@ func TestSystemdThatHangsIsGivenUp(t *testing.T) {
 func TestWeightThatFailedIsUnknown(t *testing.T) {
 	t.Parallel()
 	c := New(Config{})
-	c.swapBurstable(100, 100)
-	if !c.swapBurstable(0, 100) || c.swapBurstable(0, 200) || c.swapBurstable(0, 100) {
+	shares := func(n int64) classLimits { return classLimits{shares: n} }
+	c.swapClasses(shares(100), shares(100))
+	if !c.swapClasses(classLimits{}, shares(100)) || c.swapClasses(classLimits{}, shares(200)) || c.swapClasses(classLimits{}, shares(100)) {
 		t.Error("a weight counts as written although the write failed")
 	}
 }

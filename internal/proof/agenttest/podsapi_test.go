@@ -93,13 +93,13 @@ func TestPodsAPI(t *testing.T) {
 		if !c.has("ADDED before Running") || !c.has("INITIAL_SYNC_COMPLETE") {
 			t.Errorf("a new client got %q", c.events)
 		}
-		web := w.Create(Pod("web"))
+		uid := w.Create(Pod("web"))
 		w.WaitReady("web")
 		time.Sleep(time.Second)
 		if !c.has("ADDED web Pending") || !c.has("MODIFIED web Running") {
 			t.Errorf("while a pod started, the client got %q", c.events)
 		}
-		answer, err := c.GetPod(context.Background(), &podsv1alpha1.GetPodRequest{PodUID: string(web.UID)})
+		answer, err := c.GetPod(context.Background(), &podsv1alpha1.GetPodRequest{PodUID: string(uid)})
 		if err != nil {
 			t.Fatal(err)
 		}
