@@ -43,7 +43,7 @@ func TestCompare(t *testing.T) {
 		err  string // "": no error
 	}{
 		{a, a, Compare{}, "The runs had the same outcome.\nnodes Ready: A none; B none\npods Ready: A 1, after 1s (p50), 1s (p99); B 1, after 1s (p50), 1s (p99)\n", ""},
-		{a, b, Compare{}, "  A 0, B 1: Failed (Evicted) (first in B: ns/a\ufffd[0m, 2.0 s)\n", "the runs differ"},
+		{a, b, Compare{}, "  A 0, B 1: Failed (Evicted) (first in B: ns/a\\x1b[0m, 2.0 s)\n", "the runs differ"},
 		{a, b, Compare{States: true}, "  A 1, B 0: Pending > Running, ready (first in A", "the runs differ"},
 		{a, b, Compare{Output: "json"}, `"outcome": "Failed (Evicted)"`, "the runs differ"},
 		{a, bad, Compare{}, "", bad + ":1: this is no history"},

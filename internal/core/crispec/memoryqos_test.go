@@ -20,7 +20,7 @@ func TestMemoryQoS(t *testing.T) {
 		policy         Policy
 		want           string
 	}{
-		{"best effort", "", "", "", Policy{MemoryAllocatable: 10 << 30}, "memory.high=9663676416 memory.low=0 memory.min=0"},
+		{"best effort, which upstream does not throttle", "", "", "", Policy{MemoryAllocatable: 10 << 30}, "memory.low=0 memory.min=0"},
 		{"burstable with a limit", "1Gi", "2Gi", "", Policy{}, "memory.high=2040107008 memory.low=0 memory.min=0"},
 		{"burstable with a limit, memory is kept", "1Gi", "2Gi", "", Policy{MemoryReservation: true}, "memory.high=2040107008 memory.low=1073741824"},
 		{"burstable without a limit", "1Gi", "", "", Policy{MemoryAllocatable: 10 << 30}, "memory.high=9771048960 memory.low=0 memory.min=0"},

@@ -291,5 +291,4 @@ func TestEndWithWatchers(t *testing.T) {
 	if w.err == nil || w.err == io.EOF {
 		t.Errorf("the client of an agent that has ended: %v", w.err)
 	}
-	w.end()
 }

@@ -31,7 +31,8 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			r.cfg.Recorder.Event(t.Pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+podstatus.ReasonImagePullBackOff)
 		}
 	}
-	if s := t.Plan.Stop; s != nil { // only one turn's plan has it, so there is one event
+	// Other code records the events of other reasons. Only one turn's plan has each of these, so there is one event.
+	if s := t.Plan.Stop; s != nil && (s.Reason == decide.ReasonDeadlineExceeded || s.Reason == decide.ReasonVolumeLimit) {
 		eventType, message := s.Event()
 		r.cfg.Recorder.Event(t.Pod, "", eventType, s.Reason, message)
 	}

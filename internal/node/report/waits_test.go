@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-func TestTheEndOfAnActiveDeadlineIsAnEvent(t *testing.T) {
+func TestTheReasonThatEndsAPodIsAnEvent(t *testing.T) {
 	t.Parallel()
 	b := &events{}
 	r := New(Config{Recorder: b, Mirror: func(*v1.Pod) *v1.Pod { return nil }, RuntimeName: func() string { return "" },
@@ -23,8 +23,9 @@ func TestTheEndOfAnActiveDeadlineIsAnEvent(t *testing.T) {
 	}
 	turn(&decide.Stop{Reason: "Evicted", Message: "the node is low on memory"}) // the code that evicts the pod records the event for this reason
 	turn(&decide.Stop{Reason: decide.ReasonDeadlineExceeded, Message: decide.MessageDeadlineExceeded})
+	turn(&decide.Stop{Reason: decide.ReasonVolumeLimit, Message: "no room"})
 	turn(nil)
-	if len(b.seen) != 1 || !strings.Contains(b.seen[0], "DeadlineExceeded") {
-		t.Errorf("events %q, want one of DeadlineExceeded", b.seen)
+	if len(b.seen) != 2 || !strings.Contains(b.seen[0], "DeadlineExceeded") || !strings.Contains(b.seen[1], decide.ReasonVolumeLimit) {
+		t.Errorf("events %q, want one of each reason whose event the plan's turn records", b.seen)
 	}
 }
