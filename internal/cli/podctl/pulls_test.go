@@ -18,9 +18,9 @@ func TestPullText(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	for want, p := range map[string]why.Pull{
-		"Pulling image a since 34s.":                                                  {},
-		"Image a waits since 34s until one of 3 other pulls has ended.":               {Queued: true, Running: 3, Reported: true},
-		"Pulling image a since 34s: 1.5 MiB of 3.0 MiB, the last data 2s ago.":        {Reported: true, Received: 3 << 19, Total: 3 << 20, Running: 1, Moved: now.Add(-2 * time.Second)},
+		"Pulling image a since 34s.":                                                 {},
+		"Image a waits since 34s until one of 3 other pulls has ended.":              {Queued: true, Running: 3, Reported: true},
+		"Pulling image a since 34s: 1.5 MiB of 3.0 MiB, the last data 2s ago.":       {Reported: true, Received: 3 << 19, Total: 3 << 20, Running: 1, Moved: now.Add(-2 * time.Second)},
 		"Pulling image a since 34s has stalled: no data has arrived for 2m\\x1b[0m.": {Reported: true, Stalled: "no data has arrived for 2m\x1b[0m"},
 	} {
 		p.Image, p.Began = "a", now.Add(-34*time.Second)

@@ -65,6 +65,9 @@ func Show(ctx context.Context, mode Mode, in io.Reader, out *os.File, work func(
 	s := &Screen{Events: events, events: events, mode: mode, in: Terminal(in), out: out}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	got := make(chan os.Signal, 8)
+	signal.Notify(got, unix.SIGWINCH, unix.SIGTSTP, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) // before the terminal changes: it must be given back
+	defer signal.Stop(got)
 	if err := s.take(); err != nil {
 		return err
 	}
@@ -82,7 +85,7 @@ func Show(ctx context.Context, mode Mode, in io.Reader, out *os.File, work func(
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer end(nil) // before the wait
-	group.Go(func() { s.signals(ctx, end) })
+	group.Go(func() { s.act(ctx, got, end) })
 	if s.in != nil {
 		wake, closeWake, err := wakePipe(ctx)
 		if err != nil {
@@ -189,11 +192,8 @@ func (s *Screen) suspend(end context.CancelCauseFunc) {
 	s.again()
 }
 
-// signals acts on signals until ctx ends.
-func (s *Screen) signals(ctx context.Context, end context.CancelCauseFunc) {
-	got := make(chan os.Signal, 8)
-	signal.Notify(got, unix.SIGWINCH, unix.SIGTSTP, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	defer signal.Stop(got)
+// act acts on the signals that got receives, until ctx ends.
+func (s *Screen) act(ctx context.Context, got <-chan os.Signal, end context.CancelCauseFunc) {
 	for {
 		select {
 		case <-ctx.Done():
