@@ -51,7 +51,7 @@ spec:
   containers: [{name: main, image: registry.example/alone:1}]
 `
 
-// A snapshot of a cluster is replayed with five times as many nodes and pods, by the controllers of the copy. The snapshot has no values of
+// A snapshot of a cluster is replayed with ten times as many nodes and pods, by the controllers of the copy. The snapshot has no values of
 // environment variables.
 func TestFleetCopiesACluster(t *testing.T) {
 	e := use(t)
@@ -102,9 +102,9 @@ func TestFleetCopiesACluster(t *testing.T) {
 	first.stop()
 	file := filepath.Join(dir, "cluster.yaml")
 	must(os.WriteFile(file, []byte(snapshot), 0o600))
-	// Five times 3 pods of the Deployment, 4 of the DaemonSet and one alone run; five times 2 pods of the Job have ended.
-	stdout, stderr, err := output(command(e.wherry, "fleet", "--name", "second", "--snapshot", file, "--scale", "5", "--no-serve", "--once", "--within", "3m", "-o", "json",
-		"--expect", "nodes=ready", "--expect", "nodes.ready=20", "--expect", "pods.running=40", "--expect", "pods.succeeded=10"))
+	// Ten times 3 pods of the Deployment, 4 of the DaemonSet and one alone run; ten times 2 pods of the Job have ended.
+	stdout, stderr, err := output(command(e.wherry, "fleet", "--name", "second", "--snapshot", file, "--scale", "10", "--no-serve", "--once", "--within", "3m", "-o", "json",
+		"--expect", "nodes=ready", "--expect", "nodes.ready=40", "--expect", "pods.running=80", "--expect", "pods.succeeded=20"))
 	if err != nil {
 		t.Errorf("the copy: %v\n%s%s", err, stdout, stderr)
 	}
