@@ -52,7 +52,8 @@ type Group struct {
 	// Images, RuntimeHandlers and Latency are like those of simulated.Config.
 	Images, RuntimeHandlers []string
 	Latency                 map[string]simulated.Latency
-	// Kubelet is a complete configuration; nil: agent.DefaultConfiguration.
+	// Kubelet is a complete configuration; nil: agent.DefaultConfiguration. If it has no clusterDNS, the nodes have the address that kubeadm
+	// chooses, 10.96.0.10.
 	Kubelet *kubelet.KubeletConfiguration
 }
 
@@ -69,7 +70,15 @@ func (g *Group) setDefaults() {
 		k := agent.DefaultConfiguration()
 		g.Kubelet = &k
 	}
+	if len(g.Kubelet.ClusterDNS) == 0 {
+		g.Kubelet = g.Kubelet.DeepCopy()
+		g.Kubelet.ClusterDNS = []string{clusterDNS}
+	}
 }
+
+// clusterDNS is the address of the cluster's DNS on nodes whose configuration has none. It is the one that kubeadm chooses. Without an address, each
+// pod would get the event MissingClusterDNS, although nothing in a simulated container asks for names.
+const clusterDNS = "10.96.0.10"
 
 // zone returns the zone of a node, or "".
 func (g *Group) zone(index int) string {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -21,11 +20,6 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
-
-// settleAfter is how long the start of a node takes, with a margin. After this time Kubelet collects the garbage of the
-// start (certificates, lists, the first status). Go alone would collect such a small heap only every two minutes, and would
-// return its memory to the kernel even later.
-const settleAfter = 20 * time.Second
 
 // Kubelet builds a node from its configuration and runs it until ctx ends. level is the verbosity of the log, which clients
 // of the HTTPS API may change (enableDebugFlagsHandler); nil: they may not.
@@ -65,7 +59,7 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	if profilesContention(&c.Kubelet) {
 		runtime.SetBlockProfileRate(1)
 	}
-	defer time.AfterFunc(settleAfter, debug.FreeOSMemory).Stop()
+	defer time.AfterFunc(settleAfter, settle).Stop()
 	manager, err := sdnotify.Open(os.Getenv)
 	if err != nil {
 		return err
