@@ -17,8 +17,8 @@ const (
 	AnnotationStartError   = "wherry.dev/sim-start-error"   // StartContainer fails with this message
 	AnnotationReadyAfter   = "wherry.dev/sim-ready-after"   // until this time has passed, requests to the container and commands without output fail
 	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // after this time, requests to the container and commands without output fail
-	AnnotationCPU          = "wherry.dev/sim-cpu"           // usage in cores ("0.25"); default 0.001
-	AnnotationMemory       = "wherry.dev/sim-memory"        // working set in bytes; default 10 MiB
+	AnnotationCPU          = "wherry.dev/sim-cpu"           // usage in cores ("0.25", "250m"); default 0.001
+	AnnotationMemory       = "wherry.dev/sim-memory"        // working set in bytes ("100Mi"); default 10 MiB
 	AnnotationMemoryGrows  = "wherry.dev/sim-memory-grows"  // bytes by which the working set grows in each second that it runs
 	AnnotationDisk         = "wherry.dev/sim-disk"          // bytes in its writable layer; default 8 KiB
 	AnnotationDo           = "wherry.dev/sim-do"            // what a rule of a file has in its field do, as YAML or JSON: see docs/fleet-rules.md
@@ -87,7 +87,7 @@ func (c *container) duration(name string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// behavior returns the container's behaviour. Invalid values count as absent. It is called with the lock held.
+// behavior returns the container's behaviour. It is called with the lock held.
 func (r *Runtime) behavior(c *container) Behavior {
 	if r.cfg.Behave != nil {
 		if b, ok := r.cfg.Behave(r.info(c)); ok {

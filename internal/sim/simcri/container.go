@@ -3,6 +3,7 @@ package simcri
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -120,7 +121,8 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	if cfg.LogPath != "" && s.logDir != "" {
 		c.logPath = s.logDir + "/" + cfg.LogPath
 	}
-	if c.do, err = r.ruleOf(c); err != nil {
+	c.do, err = r.ruleOf(c)
+	if err := errors.Join(err, c.checkNotes()); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	c.prog = compileMain(cfg, s.hostname)

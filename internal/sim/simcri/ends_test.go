@@ -173,7 +173,7 @@ func TestHugeAnnotations(t *testing.T) {
 	inBubble(t, simcri.Config{}, func(t *testing.T, r *simcri.Runtime) {
 		for _, name := range []string{"a", "b", "c"} {
 			s := runSandbox(t, r, name, map[string]string{
-				simcri.AnnotationMemory: "18446744073709551615", simcri.AnnotationDiskGrows: "18446744073709551615", simcri.AnnotationCPU: "Inf",
+				simcri.AnnotationMemory: "18446744073709551615", simcri.AnnotationDiskGrows: "18446744073709551615", simcri.AnnotationCPU: "1e300",
 			})
 			startContainer(t, r, createRequest(s, name, "main", 0))
 		}

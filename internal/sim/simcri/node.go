@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -109,11 +108,11 @@ const (
 	maxCoreSeconds = 9e9
 )
 
-// amount returns the value of an annotation that is a number, or the argument without if the pod has no such annotation.
+// amount returns the value of an annotation that is a number of bytes, or the argument without if the pod has no such annotation.
 func (c *container) amount(name string, without uint64) uint64 {
 	if v, ok := c.note(name); ok {
-		if n, err := strconv.ParseUint(v, 10, 64); err == nil {
-			return min(n, maxAmount)
+		if n, err := parseAmount(v); err == nil {
+			return n
 		}
 	}
 	return without
@@ -174,7 +173,7 @@ func (c *container) usage(now time.Time) (cores float64, memory uint64) {
 		cores = c.do.CPU.At(c.ran(now), c.seed())
 	}
 	if v, ok := c.note(AnnotationCPU); ok {
-		if f, err := strconv.ParseFloat(v, 64); err == nil && f >= 0 && f <= maxCores {
+		if f, err := parseCores(v); err == nil {
 			cores = f
 		}
 	}

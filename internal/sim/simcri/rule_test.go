@@ -69,6 +69,15 @@ func TestRulesEndContainers(t *testing.T) {
 		if _, err := r.CreateContainer(t.Context(), createRequest(wrong, "w", "main", 0)); err == nil || !strings.Contains(err.Error(), "annotation wherry.dev/sim-do:1: exits[0].cod") {
 			t.Errorf("a wrong annotation: %v", err)
 		}
+		for name, value := range map[string]string{
+			simcri.AnnotationRunFor: "long", simcri.AnnotationExitCode: "many", simcri.AnnotationFailAttempts: "-1", simcri.AnnotationStopAfter: "later", simcri.AnnotationReadyAfter: "-1s",
+			simcri.AnnotationFailAfter: "1", simcri.AnnotationCPU: "NaN", simcri.AnnotationMemory: "-1Mi", simcri.AnnotationMemoryGrows: "much", simcri.AnnotationDisk: "", simcri.AnnotationDiskGrows: "1e",
+		} {
+			s := runSandbox(t, r, name, map[string]string{name + ".main": value, name + ".other": "is not read"})
+			if _, err := r.CreateContainer(t.Context(), createRequest(s, name, "main", 0)); err == nil || !strings.Contains(err.Error(), "annotation "+name+": ") || !strings.Contains(err.Error(), "use a") {
+				t.Errorf("the annotation %s=%q: %v", name, value, err)
+			}
+		}
 	})
 }
 

@@ -108,7 +108,6 @@ func TestBehavior(t *testing.T) {
 		{name: "oom", annotations: map[string]string{simcri.AnnotationExitCode: "137", simcri.AnnotationExitReason: "OOMKilled"}, want: "exited 137 OOMKilled"},
 		{name: "of this container", annotations: map[string]string{simcri.AnnotationExitCode + ".main": "5", simcri.AnnotationExitCode: "6"}, want: "exited 5 Error"},
 		{name: "of another", annotations: map[string]string{simcri.AnnotationExitCode + ".other": "5"}, want: "running"},
-		{name: "unreadable", annotations: map[string]string{simcri.AnnotationExitCode: "many", simcri.AnnotationRunFor: "long"}, want: "running"},
 		{name: "fails at first", annotations: map[string]string{simcri.AnnotationExitCode: "1", simcri.AnnotationFailAttempts: "2"}, attempt: 1, want: "exited 1 Error"},
 		{name: "then serves", annotations: map[string]string{simcri.AnnotationExitCode: "1", simcri.AnnotationFailAttempts: "2"}, attempt: 2, want: "running"},
 		{name: "slow to stop", annotations: map[string]string{simcri.AnnotationStopAfter: "4s"}, want: "running", stop: "exited 0 Completed", took: 4 * time.Second},
