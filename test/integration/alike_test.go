@@ -115,14 +115,14 @@ func (a *alike) make(manifest string) {
 		"$busybox", busybox, "$web", web).Replace(manifest))
 }
 
-// outcome returns what a user sees of the pods of an app, in the order of their creation: their states, and which events they have.
+// outcome returns what a user sees of the pods of an app, sorted by it: their states, and which events they have.
 func (a *alike) outcome(app string) string {
 	a.Helper()
 	pods := a.withApp(app)
-	slices.SortFunc(pods, func(x, y v1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
-	var b strings.Builder
+	var each []string
 	for i := range pods {
 		p := &pods[i]
+		var b strings.Builder
 		fmt.Fprintf(&b, "%s %s", p.Status.Phase, p.Status.Reason)
 		for _, c := range p.Status.Conditions {
 			fmt.Fprintf(&b, ", %s=%s %s", c.Type, c.Status, c.Reason)
@@ -131,8 +131,10 @@ func (a *alike) outcome(app string) string {
 			fmt.Fprintf(&b, "\n  %s ready=%t started=%t restarts=%d: %s, before: %s", c.Name, c.Ready, c.Started != nil && *c.Started, c.RestartCount, stateOf(&c.State), stateOf(&c.LastTerminationState))
 		}
 		fmt.Fprintf(&b, "\n  events: %s\n", strings.Join(a.reasons(p.Name), ", "))
+		each = append(each, b.String())
 	}
-	return b.String()
+	slices.Sort(each)
+	return strings.Join(each, "")
 }
 
 func stateOf(s *v1.ContainerState) string {
