@@ -269,7 +269,7 @@ func (f *Fleet) startAll(late time.Duration, known bool) bool {
 			continue
 		}
 		for _, m := range f.roster.slices[slice] {
-			if f.nodes[m.name] != nil {
+			if f.nodes[m.name] != nil || f.purging[m.name] { // a Node that is being removed must be gone before a node of its name starts
 				continue
 			}
 			if _, is := f.known[m.name]; known && !is {
