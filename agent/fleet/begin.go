@@ -31,7 +31,7 @@ func (f *Fleet) begin(ctx context.Context) error {
 		err = f.openServing(ctx)
 	}
 	if err != nil && f.shard != nil {
-		f.shard.leave(ctx)
+		f.shard.leave(context.WithoutCancel(ctx)) // also if ctx has ended: otherwise a process of this name has to wait until the lease has run out
 	}
 	return err
 }

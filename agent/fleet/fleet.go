@@ -269,7 +269,7 @@ func (f *Fleet) startAll(late time.Duration, known bool) bool {
 			continue
 		}
 		for _, m := range f.roster.slices[slice] {
-			if f.nodes[m.name] != nil {
+			if f.nodes[m.name] != nil || f.purging[m.name] { // a Node that is being removed must be gone before a node of its name starts
 				continue
 			}
 			if _, is := f.known[m.name]; known && !is {
@@ -419,19 +419,11 @@ func (f *Fleet) Scale(group string, count int) error {
 	if count < 0 || count > MaxNodes {
 		return fmt.Errorf("%d nodes: use 0 to %d", count, MaxNodes)
 	}
+	change := func(have []int) ([]int, error) { return f.scaledTo(have, group, count) }
 	if f.shard == nil {
-		return f.changeWant(func(have []int) ([]int, error) { return f.scaledTo(have, group, count) })
+		return f.changeWant(change)
 	}
-	f.mu.Lock()
-	want, err := f.scaledTo(f.want, group, count)
-	f.mu.Unlock()
-	if err == nil {
-		err = f.shard.scale(want)
-	}
-	if err != nil {
-		return err
-	}
-	return f.changeWant(func([]int) ([]int, error) { return want, nil })
+	return f.shard.scale(change)
 }
 
 // scaledTo returns the numbers of nodes of all groups after a change of one.
@@ -473,4 +465,15 @@ func (f *Fleet) changeWant(change func(have []int) ([]int, error)) error {
 	f.want, f.roster, f.purge = want, r, true
 	f.look()
 	return nil
+}
+
+// changedWant returns the numbers of nodes after a change that is not in force yet, or an error if the fleet cannot have them.
+func (f *Fleet) changedWant(change func(have []int) ([]int, error)) ([]int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	want, err := change(f.want)
+	if err == nil {
+		_, err = newRoster(f.cfg.Name, f.cfg.Groups, want, len(f.held))
+	}
+	return want, err
 }

@@ -116,6 +116,8 @@ func (f *Fleet) removeSurplus(names map[string]bool) {
 	for name := range names {
 		delete(f.purging, name)
 	}
+	f.look()
+	f.shard.wakeUp()
 }
 
 // setHeld stores whether this process runs the nodes of a slice. Nodes start and end in the background.
@@ -126,13 +128,16 @@ func (f *Fleet) setHeld(slice int, held bool) {
 	f.look()
 }
 
-// busy returns the slices of which a node runs, or has not ended yet.
+// busy returns the slices of which a node runs, has not ended yet, or is being removed from the cluster.
 func (f *Fleet) busy() map[int]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := map[int]bool{}
 	for _, n := range f.nodes {
 		out[n.slice] = true
+	}
+	for name := range f.purging {
+		out[sliceOf(name, len(f.held))] = true
 	}
 	return out
 }

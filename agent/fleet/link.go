@@ -71,16 +71,16 @@ func (l *link) send(r *http.Request, next http.RoundTripper) (*http.Response, er
 		delay += *d
 	}
 	l.mu.Unlock()
-	if l.permit != nil && l.permit.over() {
-		closeBody(r)
-		return nil, errNotHeld
-	}
 	if cut != nil {
 		return nil, hang(r, cut)
 	}
 	if delay > 0 && !pause(r.Context(), delay) {
 		closeBody(r)
 		return nil, r.Context().Err()
+	}
+	if l.permit != nil && l.permit.over() { // checked last, because the permit may end during the delay
+		closeBody(r)
+		return nil, errNotHeld
 	}
 	if l.user != "" {
 		r = r.Clone(r.Context())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -66,13 +67,13 @@ type shard struct {
 	wake   chan struct{}
 
 	// Only the goroutine of join, run and leave uses these.
-	seen   sightings
-	own    *coordinationv1.Lease // the lease of this shard; nil: the one of the last list counts
-	ownAt  time.Time             // when it was renewed
-	scaled int                   // the number of the change of counts that is in force
+	seen  sightings
+	own   *coordinationv1.Lease // the lease of this shard; nil: the one of the last list counts
+	ownAt time.Time             // when it was renewed
 
-	mu      sync.Mutex
+	mu      sync.Mutex            // comes before the fleet's lock
 	record  *coordinationv1.Lease // the lease of the fleet
+	scaled  int                   // the number of the change of counts that is in force
 	peers   []Peer
 	settled bool
 }
@@ -192,7 +193,8 @@ func (s *shard) announce(ctx context.Context, all map[string]*coordinationv1.Lea
 	return err == nil, err
 }
 
-// writeRecord creates the lease of the fleet, or replaces the shape in it if no shard needs the old one.
+// writeRecord creates the lease of the fleet, or replaces the shape in it if no shard needs the old one. A lease that is created again has
+// the numbers of nodes that are in force.
 func (s *shard) writeRecord(ctx context.Context, record *coordinationv1.Lease) (_ *coordinationv1.Lease, err error) {
 	if record != nil && record.Annotations[annotationShape] == s.shape {
 		return record, nil
@@ -202,6 +204,11 @@ func (s *shard) writeRecord(ctx context.Context, record *coordinationv1.Lease) (
 	if record == nil {
 		record = newLease(s.f.cfg.Name, fleetLease(s.f.cfg.Name), leaseOfFleet)
 		record.Annotations = map[string]string{annotationShape: s.shape}
+		s.mu.Lock()
+		if s.record != nil {
+			record.Annotations = maps.Clone(s.record.Annotations)
+		}
+		s.mu.Unlock()
 		record, err = s.api.Create(ctx, record, metav1.CreateOptions{})
 	} else {
 		record = record.DeepCopy()
@@ -218,10 +225,13 @@ func (s *shard) writeRecord(ctx context.Context, record *coordinationv1.Lease) (
 func (s *shard) apply(record *coordinationv1.Lease) {
 	n := scaled(record)
 	s.mu.Lock()
-	if s.record == nil || n >= scaled(s.record) { // a list may be out of date
+	defer s.mu.Unlock()
+	switch {
+	case s.record == nil, n >= scaled(s.record): // a list may be out of date
 		s.record = record
+	case s.record.UID != record.UID: // somebody deleted the lease, and another process, which did not know the numbers, created it again
+		s.record, s.scaled = record, n
 	}
-	s.mu.Unlock()
 	if n <= s.scaled {
 		return
 	}
@@ -232,13 +242,17 @@ func (s *shard) apply(record *coordinationv1.Lease) {
 	}
 }
 
-// scale writes other numbers of nodes into the lease of the fleet, from which each shard takes them.
-func (s *shard) scale(want []int) error {
+// scale writes other numbers of nodes into the lease of the fleet, from which each shard takes them. change gets the present numbers.
+func (s *shard) scale(change func(have []int) ([]int, error)) error {
 	s.mu.Lock()
 	record := s.record
+	want, err := s.f.changedWant(change)
 	s.mu.Unlock()
 	if record == nil {
 		return errors.New("this shard has not joined the fleet yet: try again later")
+	}
+	if err != nil {
+		return err
 	}
 	record = record.DeepCopy()
 	if record.Annotations == nil {
@@ -256,9 +270,7 @@ func (s *shard) scale(want []int) error {
 	if err != nil {
 		return fmt.Errorf("change the number of nodes: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.record = got
+	s.apply(got)
 	return nil
 }
 
@@ -431,7 +443,10 @@ func (s *shard) report(c crew, all map[string]*coordinationv1.Lease, now time.Ti
 	byID := map[string]*Peer{}
 	for _, id := range c.live {
 		name, _, _ := strings.Cut(id, "_")
-		byID[id] = &Peer{Name: name, Self: id == s.id, Renewed: now.Sub(s.seen[shardLease(s.f.cfg.Name, name)].since)}
+		byID[id] = &Peer{Name: name, Self: id == s.id}
+		if seen, ok := s.seen[shardLease(s.f.cfg.Name, name)]; ok { // a list that is out of date need not have the lease of this shard
+			byID[id].Renewed = now.Sub(seen.since)
+		}
 	}
 	for i, h := range c.holders {
 		if p := byID[h]; p != nil {

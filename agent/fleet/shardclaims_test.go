@@ -163,3 +163,25 @@ func TestLinkWithoutPermit(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The permit of a node may end while a fault delays a request. Then the request is not sent.
+func TestPermitEndsDuringADelay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		next := roundTripper(func(*http.Request) (*http.Response, error) {
+			t.Error("a request was sent")
+			return nil, errNotHeld
+		})
+		p := &permit{base: time.Now()}
+		p.grant(time.Now().Add(shardFence))
+		l := &link{next: next, permit: p}
+		l.slow(time.Minute)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://kube/api/v1/nodes/n/status", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.RoundTrip(r); !errors.Is(err, errNotHeld) {
+			t.Error(err)
+		}
+	})
+}

@@ -85,7 +85,7 @@ type podWatch struct {
 
 	mu      sync.Mutex
 	started int // how many pods were first seen Running
-	deleted int // how many pods of the fleet were seen to go
+	deleted int // how many pods of nodes that ran here were seen to go
 	pods    map[types.UID]podState
 	starts  []time.Time // when the newest pods were first seen Running, oldest first
 }
@@ -128,10 +128,14 @@ func (w *podWatch) Replace(items []runtime.Object) bool {
 			w.note(p)
 		}
 	}
+	here := w.f.here()
 	w.mu.Lock()
-	before := len(w.pods)
-	maps.DeleteFunc(w.pods, func(uid types.UID, _ podState) bool { return !seen[uid] })
-	w.deleted += before - len(w.pods)
+	maps.DeleteFunc(w.pods, func(uid types.UID, s podState) bool {
+		if !seen[uid] && (here == nil || here[s.node]) {
+			w.deleted++
+		}
+		return !seen[uid]
+	})
 	w.mu.Unlock()
 	w.f.told.keepPods(seen)
 	if h := w.f.hub; h != nil {
@@ -147,10 +151,13 @@ func (w *podWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 		return false
 	}
 	if event == watch.Deleted {
+		here, _ := w.f.has(p.Spec.NodeName)
 		w.mu.Lock()
 		if _, ok := w.pods[p.UID]; ok {
 			delete(w.pods, p.UID)
-			w.deleted++
+			if here || w.f.shard == nil {
+				w.deleted++
+			}
 		}
 		w.mu.Unlock()
 		w.f.told.podGone(p.UID)

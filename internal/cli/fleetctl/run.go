@@ -130,10 +130,10 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	w := &watcher{run: r, fleet: f, expect: in.expect, workloads: in.workloads, base: memory(), idle: runtime.NumGoroutine(), kubeconfig: kubeconfig, server: client.Host, said: said}
 	plays := &plays{ctx: ctx, fleet: f, said: said}
 	defer plays.wait()
+	defer stop() // before plays.wait, which waits for the end of ctx
 	c := &control{fleet: f, state: w.state, stop: stop, play: plays.begin}
 	serving.Go(func() { _ = server.Serve(served, l, c.handler(), server.ServeOptions{Log: r.log(2)}) })
 	endMetrics, err := w.serveMetrics()

@@ -3,6 +3,7 @@ package fleetctl
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,5 +140,31 @@ func TestSumOfRules(t *testing.T) {
 	}
 	if sumOf("a", "1s") != sumOf("b", "1s") || sumOf("a", "1s") == sumOf("a", "2s") {
 		t.Error("the sum does not follow from the content")
+	}
+}
+
+// A client finds the only shard that runs on its machine. The socket of a shard that was killed does not count, and of two shards neither is
+// the one that is meant.
+func TestOnlyShard(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	begin := func(shard string) *net.UnixListener {
+		path := filepath.Join(dir, socketName("f", shard))
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false) // as when the process is killed
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	killed := begin("a")
+	begin("b")
+	if path, ok := onlyShard(dir, "f"); ok {
+		t.Errorf("of two shards one is chosen: %s", path)
+	}
+	_ = killed.Close()
+	if path, ok := onlyShard(dir, "f"); !ok || filepath.Base(path) != "fleet-f.b.sock" {
+		t.Errorf("the shard that runs is not found: %q", path)
 	}
 }

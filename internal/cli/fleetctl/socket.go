@@ -169,7 +169,7 @@ func (c *Client) Path() string {
 	path := socketPath(c.Socket, c.Name, c.Shard)
 	if c.Socket == "" && c.Shard == "" {
 		if _, err := os.Stat(path); err != nil {
-			if only, ok := onlyShard(c.Name); ok {
+			if only, ok := onlyShard(socketDir(), c.Name); ok {
 				return only
 			}
 		}
