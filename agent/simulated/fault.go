@@ -31,6 +31,9 @@ type Fault struct {
 	Chance float64
 }
 
+// maxError bounds Fault.Error in bytes: a call returns it in its trailers.
+const maxError = 4096
+
 // Check returns an error if the fault is not valid.
 func (f *Fault) Check() error {
 	kinds := 0
@@ -51,7 +54,9 @@ func (f *Fault) Check() error {
 		return fmt.Errorf("code %q: use a code of gRPC other than OK, such as Unavailable or NotFound", f.Code)
 	case f.Delay < 0:
 		return errors.New("the delay of a fault must not be negative")
-	case f.Chance < 0 || f.Chance > 1:
+	case len(f.Error) > maxError:
+		return fmt.Errorf("the error of a fault has at most %d bytes", maxError)
+	case !(f.Chance >= 0 && f.Chance <= 1): // NaN is no chance either
 		return errors.New("the chance of a fault is a number from 0 to 1")
 	}
 	return nil

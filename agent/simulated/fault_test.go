@@ -2,6 +2,8 @@ package simulated_test
 
 import (
 	"context"
+	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +54,7 @@ func TestInject(t *testing.T) {
 			}
 		}
 		for _, bad := range []simulated.Fault{{}, {Hang: true, Error: "x"}, {Delay: -1}, {Hang: true, Chance: 2}, {Hang: true, LoseAnswer: true}, {LoseAnswer: true, LoseEvents: true},
-			{Hang: true, Code: "NotFound"}, {Error: "x", Code: "OK"}, {Error: "x", Code: "NoSuchCode"}} {
+			{Hang: true, Code: "NotFound"}, {Error: "x", Code: "OK"}, {Error: "x", Code: "NoSuchCode"}, {Hang: true, Chance: math.NaN()}, {Error: strings.Repeat("x", 4097)}} {
 			if _, err := n.Inject(bad); err == nil {
 				t.Errorf("%+v is accepted", bad)
 			}

@@ -363,6 +363,16 @@ func TestFleetAction(t *testing.T) {
 	if _, said, err := j.use(fleetAction, map[string]string{"wherry": wherry, "name": name}); err == nil || !strings.Contains(said, "was started before") {
 		t.Errorf("a second fleet of the name: %v: %s", err, said)
 	}
+	started := filepath.Join(j.temp, "wherry-fleet-"+name, "started")
+	if err := os.Remove(started); err != nil { // now the fleet is one that an earlier job has left
+		t.Fatal(err)
+	}
+	if _, said, err := j.use(fleetAction, map[string]string{"wherry": wherry, "name": name}); err == nil || !strings.Contains(said, "runs already on this machine") {
+		t.Errorf("a fleet of the name that an earlier job has left: %v: %s", err, said)
+	}
+	if err := os.WriteFile(started, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	stop := filepath.Join(fleetAction, "stop")
 	j.summary = ""
 	if _, said, err := j.use(stop, map[string]string{"name": name}); err != nil || len(commands(said)) != 0 {

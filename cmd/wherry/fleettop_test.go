@@ -217,7 +217,7 @@ func TestFleetTop(t *testing.T) {
 	p.shows("by heal")
 	p.press("\x1b[D\x1b[D")
 	p.shows("f-node-3")
-	p.press("p")
+	p.press("\x1ap") // Ctrl-Z does nothing: this process leads the session, so no shell could continue it
 	p.shows("PAUSED")
 	p.press("p")
 	p.until("it goes on", func() bool { return !strings.Contains(strings.Join(p.screen(), "\n"), "PAUSED") })
@@ -273,6 +273,17 @@ func TestFleetTop(t *testing.T) {
 		end(p)
 		p.end()
 	}
+
+	// On a terminal that takes no more text, the second signal ends the program.
+	p = onTTY(t, nil, command...)
+	p.shows("5 of 5 Ready")
+	if err := unix.IoctlSetInt(int(p.slave.Fd()), unix.TCXONC, unix.TCOOFF); err != nil {
+		t.Fatal(err)
+	}
+	p.until("signals end it", func() bool {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		return len(p.ended) > 0
+	})
 
 	p = onTTY(t, []string{"TERM=dumb"}, command...)
 	p.until("the state as text", func() bool { return strings.Count(p.text(), "nodes     5 of 5 Ready") > 1 })

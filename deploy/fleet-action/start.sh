@@ -38,6 +38,11 @@ for line in "${expectations[@]}"; do
 	args+=("--expect=$line") # so that the command refuses a wrong expectation before it starts anything
 done
 
+# A fleet of this name that an earlier job left on this machine would answer in place of the new one.
+if timeout 35 "$wherry" fleet get "--name=$FLEET_NAME" >/dev/null 2>&1; then
+	fail "a fleet of this name runs already on this machine: end it with wherry fleet stop --name $FLEET_NAME, or choose another input name"
+fi
+
 began=$SECONDS
 # The fleet goes on after this step: it has a session of its own, and no file of the step is open in it.
 setsid "$wherry" "${args[@]}" >"$log" 2>&1 </dev/null &

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
@@ -22,8 +25,12 @@ import (
 // askTimeout bounds a request with its answer.
 const askTimeout = 30 * time.Second
 
-// maxText bounds the text of an error in bytes.
-const maxText = 1 << 20
+const (
+	// maxText bounds the text of an error in bytes.
+	maxText = 1 << 20
+	// maxAnswer bounds an answer in bytes. A node of a fleet needs less than 2 KiB, and a fleet has at most 100,000 nodes.
+	maxAnswer = 256 << 20
+)
 
 // Dir returns the directory of the control sockets. Only this user may enter it.
 func Dir() string {
@@ -89,9 +96,8 @@ func (p Peer) Ask(ctx context.Context, method, path string, body, into any) erro
 		return err
 	}
 	resp, err := t.RoundTrip(req)
-	var op *net.OpError
 	switch {
-	case errors.As(err, &op) && op.Op == "dial":
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED): // other errors, for example a wrong user, do not mean that nothing listens
 		return fmt.Errorf("%w at %s: %s", p.None, p.Socket, p.Hint)
 	case err != nil:
 		return fmt.Errorf("ask %s at %s: %w", p.What, p.Socket, err)
@@ -101,8 +107,18 @@ func (p Peer) Ask(ctx context.Context, method, path string, body, into any) erro
 		why, _ := io.ReadAll(io.LimitReader(resp.Body, maxText))
 		return errors.New(strings.TrimSpace(string(why)))
 	}
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+	if err := decode(resp.Body, maxAnswer, into); err != nil {
 		return fmt.Errorf("read the answer of %s at %s: %w", p.What, p.Socket, err)
 	}
 	return nil
+}
+
+// decode decodes an answer of at most limit bytes.
+func decode(r io.Reader, limit int64, into any) error {
+	bounded := &io.LimitedReader{R: r, N: limit}
+	err := json.NewDecoder(bounded).Decode(into)
+	if err != nil && bounded.N <= 0 {
+		return fmt.Errorf("it has more than %d bytes", limit)
+	}
+	return err
 }

@@ -50,7 +50,7 @@ func (g *Get) Run(ctx context.Context, out io.Writer) error {
 		t := table(out)
 		fmt.Fprintln(t, "NAME\tGROUP\tSTATE\tPODS\tREASON")
 		for _, n := range nodes {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", n.Name, n.Group, n.State, n.Pods, plain.Text(n.Reason))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", plain.Text(n.Name), plain.Text(n.Group), plain.Text(n.State), n.Pods, plain.Text(n.Reason))
 		}
 		return t.Flush()
 	}
@@ -62,7 +62,7 @@ func table(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0,
 // writeState writes the state of a fleet as text.
 func writeState(out io.Writer, s *State) {
 	t := table(out)
-	fmt.Fprintf(t, "fleet\t%s, running for %s\n", s.Name, s.Running.Round(time.Second))
+	fmt.Fprintf(t, "fleet\t%s, running for %s\n", plain.Text(s.Name), s.Running.Round(time.Second))
 	fmt.Fprintf(t, "cluster\t%s\n", plain.Text(s.Server))
 	if s.Kubeconfig != "" {
 		fmt.Fprintf(t, "use it\texport KUBECONFIG=%s\n", plain.Text(s.Kubeconfig))
@@ -75,7 +75,7 @@ func writeState(out io.Writer, s *State) {
 	if len(s.Groups) > 1 {
 		for i := range s.Groups {
 			g := &s.Groups[i]
-			fmt.Fprintf(t, "  %s\t%d of %d Ready%s\n", g.Name, g.Ready, g.Want, others(&g.Nodes))
+			fmt.Fprintf(t, "  %s\t%d of %d Ready%s\n", plain.Text(g.Name), g.Ready, g.Want, others(&g.Nodes))
 		}
 	}
 	p := &s.Pods
@@ -177,10 +177,10 @@ func bars(s *State) string {
 }
 
 func bar(name string, part, whole int) string {
-	if whole == 0 {
+	if whole <= 0 {
 		return ""
 	}
-	full := min(barWidth, barWidth*part/whole)
+	full := int(min(barWidth, max(0, barWidth*float64(part)/float64(whole))))
 	return fmt.Sprintf("%-6s[%s%s] %d/%d\n", name, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), part, whole)
 }
 

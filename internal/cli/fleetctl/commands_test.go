@@ -3,6 +3,7 @@ package fleetctl
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -93,7 +94,9 @@ func TestCommands(t *testing.T) {
 func TestStateIsPlain(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	writeState(&out, &State{Status: fleet.Status{Name: "f"}, Server: "https://x\x1b[2J"})
+	const hostile = "x\x1b[2J"
+	writeState(&out, &State{Status: fleet.Status{Name: hostile, Groups: []fleet.GroupStatus{{Name: hostile}, {}}}, Server: hostile, Kubeconfig: hostile})
+	out.WriteString(listed([]string{hostile}) + happened(&fleet.Happening{Event: hostile, Err: hostile}) + outcomeText(&fleet.Outcome{Expect: hostile, Now: hostile}))
 	if strings.Contains(out.String(), "\x1b") {
 		t.Errorf("%q", out.String())
 	}
@@ -106,6 +109,9 @@ func TestBars(t *testing.T) {
 		want        string
 	}{
 		{0, 0, ""},
+		{5, -1, ""},
+		{-5, 1, "pods  [........................................] -5/1\n"},
+		{1 << 62, 1 << 62, fmt.Sprintf("pods  [########################################] %d/%[1]d\n", 1<<62)},
 		{1, 4, "pods  [##########..............................] 1/4\n"},
 		{9, 4, "pods  [########################################] 9/4\n"},
 	} {

@@ -92,5 +92,5 @@ func outcomeText(o *fleet.Outcome) string {
 	if !o.Held {
 		word = "does not hold"
 	}
-	return fmt.Sprintf("%s: %s (%s)", plain.Text(o.Expect), word, o.Now)
+	return fmt.Sprintf("%s: %s (%s)", plain.Text(o.Expect), word, plain.Text(o.Now))
 }

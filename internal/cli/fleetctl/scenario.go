@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/internal/cli/plain"
 )
 
 // readScenario reads a scenario from a file.
@@ -78,15 +79,15 @@ func (p *plays) wait() {
 // happened returns a line about an event of a scenario: the fault and the affected nodes, or the error.
 func happened(h *fleet.Happening) string {
 	if h.Err != "" {
-		return fmt.Sprintf("%s: %s did not happen: %s", h.Event, h.Fault, h.Err)
+		return plain.Text(fmt.Sprintf("%s: %s did not happen: %s", h.Event, h.Fault, h.Err))
 	}
-	return fmt.Sprintf("%s: %s: %s", h.Event, h.Fault, listed(h.On))
+	return plain.Text(fmt.Sprintf("%s: %s: ", h.Event, h.Fault)) + listed(h.On)
 }
 
 // listed returns a text with at most ten of the names, and the number of the others.
 func listed(names []string) string {
 	const most = 10
-	text := strings.Join(names[:min(most, len(names))], " ")
+	text := plain.Text(strings.Join(names[:min(most, len(names))], " "))
 	switch {
 	case len(names) == 0:
 		return "nothing"

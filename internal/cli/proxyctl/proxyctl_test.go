@@ -261,6 +261,7 @@ func TestBadScenarios(t *testing.T) {
 		"- fault: runtime\n  runtime: {loseAnswer: true, hang: true, error: broken}\n":  "s.yaml:5: events[0].fault: a fault of the runtime hangs, fails, loses answers or loses events",
 		"- fault: runtime\n  runtime: {delay: 1s}\n  times: 2\n":                        "s.yaml:7: events[0].times: a fault that happens several times needs every",
 		"- fault: runtime\n  runtime: {delay: 1s}\n  when: {podsRunning: -1}\n  for: x": "s.yaml:8: events[0].for",
+		"- fault: runtime\n  runtime: {error: " + strings.Repeat("x", 4097) + "}\n":     "s.yaml:5: events[0].fault: the error of a fault has at most 4096 bytes",
 	} {
 		if _, err := parseScenario("s.yaml", []byte(head+text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -275,6 +276,7 @@ func TestRefusals(t *testing.T) {
 	for want, change := range map[string]func(r *Run){
 		"another process serves there":        func(r *Run) { r.Listen, r.Runtime = r.Runtime, "unix:///other.sock" },
 		"the proxy needs a socket of its own": func(r *Run) { r.Listen = r.Runtime },
+		"needs a control socket of its own":   func(r *Run) { r.Listen, r.Socket = "unix://"+s.dir+"/other.sock", s.dir+"/./runtime.sock" },
 		"a CRI proxy runs already":            func(r *Run) { r.Listen, r.Socket = "unix://"+s.dir+"/other.sock", s.run.Socket },
 		"use unix:// and the absolute path":   func(r *Run) { r.Listen = "tcp://127.0.0.1:1" },
 		"--runtime=":                          func(r *Run) { r.Runtime = "runtime.sock" },

@@ -57,7 +57,7 @@ type record struct {
 // openRecord opens a record. Lines are added to a file that exists.
 func openRecord(path string, limit int64, log *slog.Logger) (*record, error) {
 	if limit < minRecord {
-		return nil, fmt.Errorf("a record of %d bytes is too small: use at least %d", limit, minRecord)
+		return nil, fmt.Errorf("a limit of %d MiB is too small or too large: use at least %d", limit>>20, minRecord>>20)
 	}
 	r := &record{path: path, half: limit / 2, log: log, lines: make(chan recordLine, recordQueue), ended: make(chan struct{})}
 	if err := r.open(); err != nil {
@@ -129,16 +129,19 @@ func (r *record) put(line recordLine) {
 	if r.file == nil || r.size+int64(len(text)) > r.half {
 		r.rotate()
 	}
-	if r.file == nil {
+	if r.file == nil || r.size+int64(len(text)) > r.half { // the full file cannot become the older one
 		r.lost.Add(1)
 		return
 	}
 	n, err := r.file.Write(text)
-	r.size += int64(n)
 	if err != nil {
 		r.lost.Add(1)
 		r.check(err)
+		if n > 0 && r.file.Truncate(r.size) == nil { // half a line would spoil the next one
+			n = 0
+		}
 	}
+	r.size += int64(n)
 }
 
 // rotate makes the present file the older one, and begins a new one.

@@ -73,3 +73,27 @@ func TestRecordOnABrokenDisk(t *testing.T) {
 		t.Errorf("%d lines are lost; the log:\n%s", n, &log)
 	}
 }
+
+// A record whose full file cannot become the older file loses lines, and does not grow.
+func TestRecordCannotRotate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "calls")
+	if err := os.Mkdir(path+olderSuffix, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRecord(path, minRecord, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3000 {
+		r.add(criproxy.Call{Method: "Version", Fault: strings.Repeat("x", 300)})
+	}
+	r.close()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.lost.Load(); n == 0 || st.Size() > minRecord/2 {
+		t.Errorf("%d lines are lost, and the file has %d bytes", n, st.Size())
+	}
+}

@@ -162,6 +162,9 @@ func (r *Run) paths() (listen, runtime string, err error) {
 	if listen == runtime {
 		return "", "", fmt.Errorf("--listen and --runtime are both %s: the proxy needs a socket of its own", r.Listen)
 	}
+	if own := filepath.Clean(socketPath(r.Socket)); own == listen || own == runtime { // the control socket replaces the file at its path
+		return "", "", fmt.Errorf("--socket=%s is the path of --listen or --runtime: the proxy needs a control socket of its own", own)
+	}
 	return listen, runtime, nil
 }
 

@@ -62,9 +62,11 @@ func length(in string) (n int, whole bool) {
 	switch in[1] {
 	case 'O':
 		return min(3, len(in)), len(in) >= 3
-	case '[': // parameters, and then a character from @ to ~
-		end := strings.IndexFunc(in[2:], func(r rune) bool { return r >= '@' && r <= '~' })
+	case '[': // parameters, and then a character from @ to ~; a control character is a key of its own
+		end := strings.IndexFunc(in[2:], func(r rune) bool { return r >= '@' && r <= '~' || r < ' ' })
 		switch {
+		case end >= 0 && end < longestSequence && in[end+2] < ' ':
+			return end + 2, true
 		case end >= 0 && end < longestSequence:
 			return end + 3, true
 		case len(in) > longestSequence:

@@ -89,8 +89,8 @@ func TestModeOf(t *testing.T) {
 // decode finds the same keys however the bytes come in.
 func TestDecode(t *testing.T) {
 	t.Parallel()
-	const in = "q\x1b[A\x1b[B\x1bOC\x1b[D\x1b[5~\x1b[6~\x1b[Z\t\x03\x1a\x0c\x1b[1;5Cü\x1b[99999999999999999;;;;;;;;xp"
-	want := []Key{"q", KeyUp, KeyDown, KeyRight, KeyLeft, KeyPageUp, KeyPageDown, KeyBackTab, KeyTab, KeyInterrupt, KeySuspend, KeyRedraw}
+	const in = "q\x1b[\x0c\x1b[1;\x1b[A\x1b[B\x1bOC\x1b[D\x1b[5~\x1b[6~\x1b[Z\t\x03\x1a\x0c\x1b[1;5Cü\x1b[99999999999999999;;;;;;;;xp"
+	want := []Key{"q", KeyRedraw, KeyUp, KeyDown, KeyRight, KeyLeft, KeyPageUp, KeyPageDown, KeyBackTab, KeyTab, KeyInterrupt, KeySuspend, KeyRedraw}
 	for piece := 1; piece < 20; piece++ {
 		var got []Key
 		rest := ""

@@ -44,6 +44,8 @@ type Screen struct {
 	out    *os.File
 	events chan Event
 
+	suspending sync.Mutex // held while the process is suspended: a key and a signal may ask for it at once
+
 	mu    sync.Mutex
 	saved *term.State // the terminal's own mode; nil: in is no terminal, or the screen is given back
 	shown string      // what was drawn last
@@ -94,7 +96,7 @@ func Show(ctx context.Context, mode Mode, in io.Reader, out *os.File, work func(
 		defer closeWake()
 		defer group.Wait()
 		defer end(nil)
-		group.Go(func() { s.keys(wake, end) })
+		group.Go(func() { s.keys(ctx, wake, end) })
 	}
 	return work(ctx, s)
 }
@@ -175,16 +177,24 @@ func (s *Screen) send(e Event) {
 }
 
 // suspend gives the terminal back and stops the process. When somebody continues the process, it takes the terminal over again.
-func (s *Screen) suspend(end context.CancelCauseFunc) {
+func (s *Screen) suspend(ctx context.Context, end context.CancelCauseFunc) {
+	if !s.suspending.TryLock() {
+		return
+	}
+	defer s.suspending.Unlock()
 	if err := s.back(); err != nil {
 		end(failure{err})
 		return
 	}
 	goesOn := make(chan os.Signal, 1)
 	signal.Notify(goesOn, unix.SIGCONT)
+	defer signal.Stop(goesOn)
 	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP) // cannot fail: it is this process
-	<-goesOn                                   // Kill may return before this thread stops
-	signal.Stop(goesOn)
+	select {
+	case <-goesOn: // Kill may return before this thread stops
+	case <-ctx.Done(): // process 1 of a container does not stop
+		return
+	}
 	if err := s.take(); err != nil {
 		end(failure{err})
 		return
@@ -192,8 +202,15 @@ func (s *Screen) suspend(end context.CancelCauseFunc) {
 	s.again()
 }
 
+// isOrphan reports whether no shell of the terminal could continue this process: it leads the session, or is in the group of the process that
+// does, as after `ssh -t HOST wherry` and in a container.
+func isOrphan() bool {
+	session, err := unix.Getsid(0)
+	return err == nil && session == unix.Getpgrp()
+}
+
 // act acts on the signals that got receives, until ctx ends.
-func (s *Screen) act(ctx context.Context, got <-chan os.Signal, end context.CancelCauseFunc) {
+func (s *Screen) act(ctx context.Context, got chan os.Signal, end context.CancelCauseFunc) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -203,8 +220,9 @@ func (s *Screen) act(ctx context.Context, got <-chan os.Signal, end context.Canc
 			case unix.SIGWINCH:
 				s.again()
 			case unix.SIGTSTP:
-				s.suspend(end)
+				s.suspend(ctx, end)
 			default:
+				signal.Stop(got) // the next one ends the program, even if the terminal takes no more text
 				end(nil)
 				return
 			}
@@ -233,7 +251,7 @@ func wakePipe(ctx context.Context) (wake int, closeAll func(), err error) {
 }
 
 // keys passes on the keys that the user presses, until wake can be read or the terminal is gone.
-func (s *Screen) keys(wake int, end context.CancelCauseFunc) {
+func (s *Screen) keys(ctx context.Context, wake int, end context.CancelCauseFunc) {
 	fd := int(s.in.Fd())
 	var rest string
 	buffer := make([]byte, 256)
@@ -262,7 +280,9 @@ func (s *Screen) keys(wake int, end context.CancelCauseFunc) {
 		for _, key := range keys {
 			switch key {
 			case KeySuspend:
-				s.suspend(end)
+				if !isOrphan() { // the kernel, too, ignores Ctrl-Z then
+					s.suspend(ctx, end)
+				}
 			case KeyRedraw:
 				s.again()
 			default:

@@ -59,7 +59,7 @@ func (f *Fault) check() error {
 		return fmt.Errorf("effect %d does not exist", f.Effect)
 	case f.Effect == Refuse && f.Err == nil:
 		return errors.New("a fault that refuses calls needs an error")
-	case f.Err != nil && len(f.Err.Error()) > maxError:
+	case f.Err != nil && len(status.Convert(f.Err).Message()) > maxError:
 		return fmt.Errorf("the error of a fault has at most %d bytes", maxError)
 	case f.Delay < 0 || f.For < 0:
 		return errors.New("the times of a fault must not be negative")
@@ -190,10 +190,11 @@ func (p *Proxy) end(i int) {
 	p.cfg.Log.Info("a fault ends", "fault", a.text, "hits", a.hits)
 }
 
-// choose returns the fault that affects a call of a method; nil: none does. The caller holds the lock.
-func (p *Proxy) choose(method string, ofCRI bool) *active {
+// choose returns the fault that affects a call of a method; nil: none does. counted is the name under which the call is counted. The caller
+// holds the lock.
+func (p *Proxy) choose(method, counted string, ofCRI bool) *active {
 	for _, a := range p.faults {
-		if a.Effect == LoseEvents || a.Method != method && (a.Method != "" || !ofCRI) || !a.strikes(method) {
+		if a.Effect == LoseEvents || a.Method != method && (a.Method != "" || !ofCRI) || !a.strikes(counted) {
 			continue
 		}
 		a.hits++

@@ -259,6 +259,8 @@ func TestBadFaults(t *testing.T) {
 		"must not be negative":                         {Effect: Slow, Delay: -1},
 		"a number from 0 to 1":                         {Effect: Hang, Chance: 1.1},
 		"effect 9":                                     {Effect: 9},
+		`method "/": write SERVICE/METHOD`:             {Method: "/", Effect: Hang},
+		`RuntimeService/": write SERVICE/METHOD`:       {Method: "runtime.v1.RuntimeService/", Effect: Hang},
 		"at most 200 bytes":                            {Method: "a/" + strings.Repeat("x", maxName), Effect: Hang},
 		"at most 4096 bytes":                           {Effect: Refuse, Err: errors.New(strings.Repeat("x", maxError+1))},
 	} {

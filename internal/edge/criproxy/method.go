@@ -49,7 +49,13 @@ func CheckMethod(name string) error {
 	switch {
 	case len(name) > maxName:
 		return fmt.Errorf("the name of a method has at most %d bytes", maxName)
-	case name == "" || strings.Contains(name, "/"):
+	case name == "":
+		return nil
+	case strings.Contains(name, "/"):
+		service, method, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+		if service == "" || method == "" { // it would stand for every method
+			return fmt.Errorf("method %q: write SERVICE/METHOD", name)
+		}
 		return nil
 	}
 	for _, known := range Methods() {

@@ -134,6 +134,7 @@ func (p *Proxy) RunningPods(ctx context.Context) (int, error) {
 // call is a call in flight.
 type call struct {
 	full, method string // the whole name, and the one under which it is counted
+	events       bool   // its answers are events of containers
 	began        time.Time
 	fault        *active // nil: none affects the call
 	counts       *counts
@@ -165,12 +166,12 @@ func (p *Proxy) begin(full string) (*call, error) {
 	if p.inFlight >= maxCalls {
 		return nil, status.Errorf(codes.ResourceExhausted, "the CRI proxy has %d calls in flight and takes no more", maxCalls)
 	}
-	name, counts := p.countsOf(name)
+	counted, counts := p.countsOf(name)
 	p.inFlight++
 	counts.calls++
 	counts.inFlight++
-	c := &call{full: full, method: name, began: time.Now(), counts: counts, pumped: make(chan struct{})}
-	if c.fault = p.choose(name, ofCRI); c.fault != nil {
+	c := &call{full: full, method: counted, events: name == methodEvents, began: time.Now(), counts: counts, pumped: make(chan struct{})}
+	if c.fault = p.choose(name, counted, ofCRI); c.fault != nil {
 		counts.faulted++
 	}
 	return c, nil
@@ -310,7 +311,6 @@ func (p *Proxy) answer(c *call, client grpc.ServerStream, runtime grpc.ClientStr
 			return err
 		}
 	}
-	events := c.method == methodEvents
 	for {
 		f := &frame{}
 		if err := runtime.RecvMsg(f); err != nil {
@@ -320,7 +320,7 @@ func (p *Proxy) answer(c *call, client grpc.ServerStream, runtime grpc.ClientStr
 			}
 			return err
 		}
-		if events && p.losesEvent() {
+		if c.events && p.losesEvent() {
 			f.data.Free()
 			continue
 		}

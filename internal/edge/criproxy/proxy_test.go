@@ -489,6 +489,11 @@ func TestBounds(t *testing.T) {
 		if s := b.proxy.State(); len(s.Methods) > maxMethods+1 {
 			b.Errorf("%d methods", len(s.Methods))
 		}
+		b.inject(Fault{Method: "ListContainers", Effect: Refuse, Err: status.Error(codes.Aborted, "x")})
+		if _, err := c.ListContainers(b.Context(), &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.Aborted {
+			b.Errorf("a fault of a method that is not counted by its name: %v", err)
+		}
+		b.heal()
 		for i := range maxFaults {
 			if _, err := b.proxy.Inject(Fault{Effect: Slow, Delay: time.Duration(i)}); err != nil {
 				b.Fatal(err)
