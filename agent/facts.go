@@ -317,9 +317,9 @@ func (a *Agent) maskedPaths() []string {
 	return paths
 }
 
-// updateQOS sets the CPU weights of the cgroups of QoS classes from the CPU requests of the pods.
+// updateQOS sets the CPU weights of the cgroups of QoS classes, and the memory that the kernel keeps for them, from the requests of the pods.
 func (a *Agent) updateQOS(ctx context.Context, pods []*v1.Pod) {
 	if err := a.platform.cgroups.UpdateQOS(ctx, pods); err != nil {
-		a.log.Warn("weights of the pod classes not updated", "err", err)
+		a.log.Warn("limits of the pod classes not updated", "err", err)
 	}
 }

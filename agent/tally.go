@@ -157,7 +157,6 @@ func (a *Agent) startupTimes() func() stats.Startup {
 	}
 }
 
-// cgroupVersion returns the version of the machine's control groups; 0: not known.
 // memoryKept returns how many bytes the kernel keeps for guaranteed and for burstable pods; 0 on cgroup v1.
 func (a *Agent) memoryKept() (guaranteed, burstable int64) {
 	if !a.built.Load() {
@@ -169,6 +168,7 @@ func (a *Agent) memoryKept() (guaranteed, burstable int64) {
 	return 0, 0
 }
 
+// cgroupVersion returns the version of the machine's control groups; 0: not known.
 func (a *Agent) cgroupVersion() int {
 	if !a.built.Load() {
 		return 0

@@ -20,15 +20,15 @@ func TestMemoryQoS(t *testing.T) {
 		policy         Policy
 		want           string
 	}{
-		{"best effort, which upstream does not throttle", "", "", "", Policy{MemoryAllocatable: 10 << 30}, "memory.low=0 memory.min=0"},
+		{"best effort, which upstream does not throttle", "", "", "", Policy{MemoryAllocatable: 10 << 30}, "memory.high=max memory.low=0 memory.min=0"},
 		{"burstable with a limit", "1Gi", "2Gi", "", Policy{}, "memory.high=2040107008 memory.low=0 memory.min=0"},
 		{"burstable with a limit, memory is kept", "1Gi", "2Gi", "", Policy{MemoryReservation: true}, "memory.high=2040107008 memory.low=1073741824"},
 		{"burstable without a limit", "1Gi", "", "", Policy{MemoryAllocatable: 10 << 30}, "memory.high=9771048960 memory.low=0 memory.min=0"},
-		{"burstable without a limit, the node's memory is not known", "1Gi", "", "", Policy{}, "memory.low=0 memory.min=0"},
-		{"a request above the node's memory", "20Gi", "", "", Policy{MemoryAllocatable: 10 << 30}, "memory.low=0 memory.min=0"},
-		{"request equal to the limit, but no CPU", "1Gi", "1Gi", "", Policy{MemoryReservation: true}, "memory.low=1073741824"},
-		{"guaranteed", "1Gi", "1Gi", "1", Policy{}, "memory.low=0 memory.min=0"},
-		{"guaranteed, memory is kept", "1Gi", "1Gi", "1", Policy{MemoryReservation: true}, "memory.min=1073741824"},
+		{"burstable without a limit, the node's memory is not known", "1Gi", "", "", Policy{}, "memory.high=max memory.low=0 memory.min=0"},
+		{"a request above the node's memory", "20Gi", "", "", Policy{MemoryAllocatable: 10 << 30}, "memory.high=max memory.low=0 memory.min=0"},
+		{"request equal to the limit, but no CPU", "1Gi", "1Gi", "", Policy{MemoryReservation: true}, "memory.high=max memory.low=1073741824"},
+		{"guaranteed", "1Gi", "1Gi", "1", Policy{}, "memory.high=max memory.low=0 memory.min=0"},
+		{"guaranteed, memory is kept", "1Gi", "1Gi", "1", Policy{MemoryReservation: true}, "memory.high=max memory.min=1073741824"},
 		{"the largest numbers", "1", "9223372036854775807", "", Policy{}, "memory.high=8301034833169297408 memory.low=0 memory.min=0"},
 	} {
 		list := func(memory string) v1.ResourceList {

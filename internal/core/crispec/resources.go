@@ -124,6 +124,7 @@ func (p *Policy) memoryQoS(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c
 	default:
 		r.Unified["memory.low"] = strconv.FormatInt(request, 10)
 	}
+	r.Unified["memory.high"] = "max" // a container that is resized may have had a lower value before
 	most := limit
 	if most == 0 {
 		most = p.MemoryAllocatable

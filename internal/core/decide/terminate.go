@@ -56,10 +56,10 @@ func (t *turn) end() pod.Cause {
 }
 
 // volumeLimit returns the reason to end a pod that waits for a volume which this node cannot have, because it has too many of the CSI driver;
-// nil: the pod does not, or one of its containers runs.
+// nil: the pod does not, or one of its containers runs. A static pod waits, because nobody makes another one for another node.
 func (t *turn) volumeLimit() *Stop {
 	m := t.in.Memory
-	if m.SetUp || t.in.Observed.AnyAlive() {
+	if m.SetUp || t.in.Observed.AnyAlive() || pod.IsStatic(t.in.Pod) {
 		return nil
 	}
 	for i := range m.Retry {

@@ -49,11 +49,11 @@ func New(pods Pods) *Server {
 	return &Server{pods: pods, rate: rate.NewLimiter(perSecond, burst), watchers: map[*watcher]bool{}}
 }
 
-// Serve answers requests that arrive at the listener until ctx ends, and closes the listener. Then open watches end with UNAVAILABLE or
+// Serve answers requests that arrive at the listener until ctx ends, closes the listener, and waits for the requests that are being answered. Then open watches end with UNAVAILABLE or
 // CANCELED. It returns an error if the listener fails.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if err := s.admit(); err != nil {
 				return nil, err

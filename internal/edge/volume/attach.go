@@ -69,6 +69,8 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 		return nil, fmt.Errorf("read VolumeAttachment: %w", err)
 	case a.DeletionTimestamp != nil:
 		return nil, &pod.Lacking{What: pod.LackAttachment, Err: errors.New("waits for the volume to be attached to this node again: it is being detached")}
+	case a.Status.Attached: // an error is of an earlier try
+		return a.Status.AttachmentMetadata, nil
 	case a.Status.AttachError != nil:
 		lack := pod.LackAttach
 		if code := a.Status.AttachError.ErrorCode; code != nil && *code == int32(codes.ResourceExhausted) && v.cfg.Exceeded != nil && v.cfg.Exceeded(b.Driver) {
@@ -76,10 +78,8 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 		}
 		return nil, &pod.Lacking{What: lack, Err: fmt.Errorf("the volume cannot be attached to this node: %s (since %s)",
 			pod.Text(strings.TrimSpace(a.Status.AttachError.Message)), a.Status.AttachError.Time.UTC().Format(time.RFC3339))}
-	case !a.Status.Attached:
-		return nil, &pod.Lacking{What: pod.LackAttachment, Err: fmt.Errorf("waits for CSI driver %s to attach the volume to this node", b.Driver)}
 	}
-	return a.Status.AttachmentMetadata, nil
+	return nil, &pod.Lacking{What: pod.LackAttachment, Err: fmt.Errorf("waits for CSI driver %s to attach the volume to this node", b.Driver)}
 }
 
 // NodeChanged must be called after each change of the Node's status, because volumes may have been attached.

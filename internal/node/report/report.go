@@ -100,7 +100,7 @@ func (r *Report) of(t *podworker.Turn) *reported {
 func (r *Report) Turn(t *podworker.Turn) {
 	r.mu.Lock()
 	rep := r.of(t)
-	old := rep.status
+	old, fresh := rep.status, rep.fresh
 	r.mu.Unlock()
 	if t = rep.whole(t); t.Pod == nil {
 		r.forget(t, rep)
@@ -116,6 +116,9 @@ func (r *Report) Turn(t *podworker.Turn) {
 		r.mu.Lock()
 		r.pods[t.Ref.UID] = &reported{status: afresh(old), fresh: true, static: rep.static, source: rep.source}
 		r.mu.Unlock()
+		if r.cfg.Changed != nil {
+			r.cfg.Changed(t.Ref.UID)
+		}
 		return
 	}
 	st := podstatus.Derive(podstatus.Input{
@@ -129,7 +132,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	r.mu.Unlock()
 	r.events(t, rep)
-	if r.cfg.Changed != nil && (old == nil && rep.status != nil || old != nil && !equality.Semantic.DeepEqual(old, &st)) {
+	if r.cfg.Changed != nil && (fresh || old == nil && rep.status != nil || old != nil && !equality.Semantic.DeepEqual(old, &st)) {
 		r.cfg.Changed(t.Ref.UID)
 	}
 	if r.cfg.ContainerEnded != nil {
