@@ -556,7 +556,10 @@ func TestAttachedVolume(t *testing.T) {
 	wantInUse("while the set-up waits", name)
 	attachment := csispec.Attachment("disk-d", driverName, "n")
 	f.claims.set(func() {
-		f.claims.attachments[attachment] = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "sdx"}}}
+		f.claims.attachments[attachment] = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{
+			Attached: true, AttachmentMetadata: map[string]string{"device": "sdx"},
+			AttachError: &storagev1.VolumeError{Message: "an earlier try failed", ErrorCode: new(int32(codes.ResourceExhausted))},
+		}}
 		f.claims.node.Status.VolumesAttached = []v1.AttachedVolume{{Name: name}}
 	})
 	looks := func() (n int) { f.claims.set(func() { n = f.claims.looks }); return n }
