@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -86,8 +87,8 @@ func (c *changes) pod(p *v1.Pod, s *podState) {
 		return
 	}
 	now := Change{Node: s.node, Pod: p.Namespace + "/" + p.Name, Workload: p.Namespace + "/" + workloadOf(p), State: string(s.phase), Ready: s.ready}
-	if p.Status.Reason != "" {
-		now.State += " (" + p.Status.Reason + ")"
+	if reason := p.Status.Reason; reason != "" {
+		now.State += " (" + strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "") + ")"
 	}
 	for i := range p.Status.ContainerStatuses {
 		now.Restarts += p.Status.ContainerStatuses[i].RestartCount

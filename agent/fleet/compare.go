@@ -43,8 +43,10 @@ func header() historyKind { return historyKind{"wherry.dev/v1alpha1", "FleetHist
 
 // These constants bound a history that is read.
 const (
-	maxHistoryLine = 64 << 10 // bytes
-	maxHistory     = 20_000_000
+	maxHistoryLine  = 64 << 10 // bytes
+	maxHistory      = 20_000_000
+	maxHistoryBytes = 4 << 30
+	maxReason       = 200 // bytes of a status.reason
 )
 
 // Recorder writes the changes of a fleet to a file that ReadHistory reads. Its method Changed is for Config.Changed.
@@ -77,9 +79,12 @@ func ReadHistory(name string, r io.Reader) (*History, error) {
 	h := &History{objects: map[string]*object{}}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxHistoryLine)
-	n := 0
+	n, size := 0, 0
 	for lines.Scan() {
 		n++
+		if size += len(lines.Bytes()); size > maxHistoryBytes {
+			return nil, fmt.Errorf("%s:%d: the history is larger than %d GiB", name, n, maxHistoryBytes>>30)
+		}
 		if n == 1 {
 			var kind historyKind
 			if err := json.Unmarshal(lines.Bytes(), &kind); err != nil || kind != header() {
@@ -229,8 +234,10 @@ func (h *History) outcomes(key string, whole bool) map[string]tallied {
 
 // Timing says how long nodes or pods took from their first change until they were Ready.
 type Timing struct {
-	Count         int           `json:"count"`
-	P50, P99, Max time.Duration `json:",omitempty"`
+	Count int           `json:"count"`
+	P50   time.Duration `json:"p50,omitempty"` // in nanoseconds, as the others
+	P99   time.Duration `json:"p99,omitempty"`
+	Max   time.Duration `json:"max,omitempty"`
 }
 
 // Timings returns how long the nodes took to become Ready, and the pods.

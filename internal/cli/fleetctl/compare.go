@@ -62,12 +62,16 @@ var ErrDiffers = errors.New("the runs differ")
 
 // comparison is the result in the form for programs.
 type comparison struct {
-	Differences []fleet.Difference
-	A, B        timings
+	Differences []fleet.Difference `json:"differences"`
+	A           timings            `json:"a"`
+	B           timings            `json:"b"`
 }
 
 // timings say how long nodes and pods took to become Ready.
-type timings struct{ Nodes, Pods fleet.Timing }
+type timings struct {
+	Nodes fleet.Timing `json:"nodes"`
+	Pods  fleet.Timing `json:"pods"`
+}
 
 // Run compares two files and writes the result to out. It returns ErrDiffers if the runs had different outcomes.
 func (c *Compare) Run(out io.Writer, a, b string) error {
@@ -87,7 +91,7 @@ func (c *Compare) Run(out io.Writer, a, b string) error {
 			return err
 		}
 	}
-	result.Differences = fleet.Compare(of[0], of[1], c.States)
+	result.Differences = append([]fleet.Difference{}, fleet.Compare(of[0], of[1], c.States)...) // none is [] in JSON
 	result.A.Nodes, result.A.Pods = of[0].Timings()
 	result.B.Nodes, result.B.Pods = of[1].Timings()
 	if err := c.print(out, &result); err != nil {

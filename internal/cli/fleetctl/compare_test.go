@@ -46,6 +46,7 @@ func TestCompare(t *testing.T) {
 		{a, b, Compare{}, "  A 0, B 1: Failed (Evicted) (first in B: ns/a\\x1b[0m, 2.0 s)\n", "the runs differ"},
 		{a, b, Compare{States: true}, "  A 1, B 0: Pending > Running, ready (first in A", "the runs differ"},
 		{a, b, Compare{Output: "json"}, `"outcome": "Failed (Evicted)"`, "the runs differ"},
+		{a, a, Compare{Output: "json"}, `"differences": [],`, ""},
 		{a, bad, Compare{}, "", bad + ":1: this is no history"},
 		{a, filepath.Join(dir, "none"), Compare{}, "", "no such file"},
 		{a, a, Compare{Output: "yaml"}, "", "--output"},
