@@ -15,7 +15,6 @@ import (
 // With the gate PodsAPI, a program of the machine finds the node's pods at the socket at which upstream's kubelet serves them. Only root can
 // open it.
 func TestPodsAPISocket(t *testing.T) {
-	t.Parallel()
 	s := newSpace(t)
 	n := started(t, s.env, nodeConfig{Name: "podsapi", Flags: simulated, Config: apart + "featureGates: {PodsAPI: true}\n"})
 	n.mustBeReady(t)
