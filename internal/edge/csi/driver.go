@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -36,6 +37,10 @@ type Driver struct {
 	node csi.NodeClient
 	can  csispec.Capabilities
 	done Called
+
+	mu      sync.Mutex
+	calls   int // in flight
+	retired bool
 }
 
 // Called is called after each call to a driver: with the method, such as NodePublishVolume, the name of the status code of the answer, such
@@ -81,6 +86,35 @@ func New(name, endpoint string, dial Dial, done Called) (*Driver, error) {
 
 // Close ends the connection. Calls in flight fail.
 func (d *Driver) Close() { _ = d.conn.Close() }
+
+// Retire ends the connection as soon as no call is in flight. Use it when another Driver takes the place of this one: both may be connected to the
+// same process, for example if it has restarted and then registers. That process would still work on a call that is cut off here, while the
+// next call for the same volume arrives.
+func (d *Driver) Retire() {
+	d.mu.Lock()
+	d.retired = true
+	idle := d.calls == 0
+	d.mu.Unlock()
+	if idle {
+		d.Close()
+	}
+}
+
+// begins counts a call in flight, until the returned function is called.
+func (d *Driver) begins() (ended func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls++
+	return func() {
+		d.mu.Lock()
+		d.calls--
+		last := d.retired && d.calls == 0
+		d.mu.Unlock()
+		if last {
+			d.Close()
+		}
+	}
+}
 
 // Can returns the capabilities that the driver reported when Ask was called.
 func (d *Driver) Can() csispec.Capabilities { return d.can }
@@ -160,6 +194,7 @@ func (d *Driver) Expand(ctx context.Context, req *csi.NodeExpandVolumeRequest) e
 // call makes one call. Its error is a *csispec.CallError. It does not wrap the error of gRPC, whose text comes from the driver and
 // has no bound.
 func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
+	defer d.begins()()
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -213,6 +213,32 @@ func TestCallsFailAfterClose(t *testing.T) {
 	}
 }
 
+// A driver that registers again may be the process that still works on a call of its first connection. The call goes on.
+func TestACallInFlightOutlivesRetire(t *testing.T) {
+	t.Parallel()
+	called, goOn := make(chan struct{}), make(chan struct{})
+	d := connect(t, &hostile{publish: func(ctx context.Context, _ string) error {
+		called <- struct{}{}
+		select {
+		case <-goOn:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}})
+	ended := make(chan error)
+	go func() { ended <- d.Publish(t.Context(), &csi.NodePublishVolumeRequest{}) }()
+	<-called
+	d.Retire()
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Errorf("the call in flight: %v", err)
+	}
+	if err := d.Publish(t.Context(), &csi.NodePublishVolumeRequest{}); err == nil {
+		t.Error("the connection is still open after the last call")
+	}
+}
+
 // Each call is reported with the name of its status code. A driver may answer with any number, so that numbers that gRPC does not define
 // have one name together.
 func TestCallsAreReportedByTheirCodes(t *testing.T) {

@@ -124,7 +124,7 @@ func (d *Drivers) put(ctx context.Context, r *registered) error {
 	d.limits.registered(r.info.Name)
 	d.mu.Unlock()
 	if before != nil {
-		before.driver.Close()
+		before.driver.Retire()
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (d *Drivers) Deregister(ctx context.Context, p plugin.Plugin) {
 	delete(d.byName, p.Name)
 	d.limits.gone(p.Name)
 	d.mu.Unlock()
-	r.driver.Close()
+	r.driver.Retire()
 	if d.cfg.Cluster == nil {
 		return
 	}
