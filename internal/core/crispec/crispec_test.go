@@ -468,6 +468,7 @@ func TestHugePageSize(t *testing.T) {
 	for name, want := range map[v1.ResourceName]string{
 		"hugepages-2Mi": "2MB", "hugepages-1Gi": "1GB", "hugepages-64Ki": "64KB", "hugepages-512": "512B", "hugepages-": "", "hugepages-3Mi": "",
 		"hugepages--2Mi": "", "memory": "", "hugepages-x": "",
+		"hugepages-1e-2147483648": "", // a tenant may name a resource like this; the number takes hours to compute
 	} {
 		if got, ok := HugePageSize(name); got != want || ok != (want != "") {
 			t.Errorf("%s: got %q, %v", name, got, ok)

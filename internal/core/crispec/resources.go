@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/strict"
 )
 
 // The kernel's bounds of CPU shares, and the smallest CFS quota in microseconds.
@@ -165,7 +167,7 @@ func HugePageSize(name v1.ResourceName) (string, bool) {
 	if len(name) <= len(prefix) || name[:len(prefix)] != prefix {
 		return "", false
 	}
-	q, err := resource.ParseQuantity(string(name[len(prefix):]))
+	q, err := strict.ParseQuantity(string(name[len(prefix):]))
 	if err != nil {
 		return "", false
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -46,11 +47,14 @@ func (t Types) walk(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 	}
 	if u, ok := reflect.New(typ).Interface().(json.Unmarshaler); ok {
 		text, err := json.Marshal(v)
+		if err == nil && typ == reflect.TypeFor[resource.Quantity]() {
+			err = checkQuantity(text)
+		}
 		if err == nil {
 			err = u.UnmarshalJSON(text)
 		}
 		if err != nil {
-			bad("%s is no %s: %v", text, typ.Name(), err)
+			bad("%.200s is no %s: %v", text, typ.Name(), err)
 		}
 		return
 	}

@@ -50,6 +50,11 @@ func TestCheck(t *testing.T) {
 		`{"list":{},"map":[],"bytes":"%","places":-1}`: {`bytes: not base64`, `list: expected a list, found an object`, `map: expected an object, found a list`,
 			`places: expected a positive whole number, found -1`},
 		`[]`: {`: expected an object, found a list`},
+		// resource.ParseQuantity works on these for hours, or at least long.
+		`{"list":[{"size":"1e-2147483648"},{"size":1e-999999999},{"size":"1E-9999"}],"map":{"a":{"size":"` + strings.Repeat("9", 250_000) + `Ki"}}}`: {
+			`list[0].size: "1e-2147483648" is no Quantity: the exponent`, `list[1].size: 1e-999999999 is no Quantity: the exponent`,
+			`list[2].size: "1E-9999" is no Quantity: the exponent`, `map[a].size: "999`},
+		`{"list":[{"size":"1e999"},{"size":1e-999},{"size":"1E"},{"size":"12e6"},{"size":0.5}]}`: nil,
 	} {
 		d := json.NewDecoder(strings.NewReader(text))
 		d.UseNumber()

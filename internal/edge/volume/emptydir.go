@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/strict"
 )
 
 // setUpEmptyDir makes an emptyDir. An existing one stays as it is: its modes and content belong to the pod.
@@ -101,7 +102,7 @@ func pageSize(p *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	add := func(list v1.ResourceList) error {
 		for name := range list {
 			if s, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
-				q, err := resource.ParseQuantity(s)
+				q, err := strict.ParseQuantity(s)
 				if err != nil {
 					return fmt.Errorf("resource %s: %w", name, err)
 				}
@@ -121,7 +122,7 @@ func pageSize(p *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 		}
 	}
 	if s, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {
-		q, err := resource.ParseQuantity(s)
+		q, err := strict.ParseQuantity(s)
 		if err != nil || q.Sign() <= 0 {
 			return q, fmt.Errorf("medium %q names no page size: write it as HugePages-2Mi", medium)
 		}

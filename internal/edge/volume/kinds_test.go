@@ -115,6 +115,12 @@ func TestHugePagesSayWhatTheyNeed(t *testing.T) {
 	wantError(t, err, "v", "exactly one size, not 0")
 	err = f.SetUp(t.Context(), volume.Pod{Pod: huge("HugePages-2Mi")})
 	wantError(t, err, "v", "no container requests hugepages-2Mi")
+	err = f.SetUp(t.Context(), volume.Pod{Pod: huge("HugePages-1e-2147483648")})
+	wantError(t, err, "v", "names no page size")
+	endless := huge("HugePages")
+	endless.Spec.Containers[0].Resources.Requests = v1.ResourceList{"hugepages-1e-2147483648": resource.MustParse("3Mi")}
+	err = f.SetUp(t.Context(), volume.Pod{Pod: endless})
+	wantError(t, err, "v", "the exponent of a quantity has at most three digits")
 	p := huge("HugePages-3Mi")
 	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"hugepages-3Mi": resource.MustParse("3Mi")}
 	needRoot(t)

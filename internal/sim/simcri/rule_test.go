@@ -78,6 +78,17 @@ func TestRulesEndContainers(t *testing.T) {
 				t.Errorf("the annotation %s=%q: %v", name, value, err)
 			}
 		}
+		// resource.ParseQuantity would work on this for hours, while no other call of the runtime is answered.
+		for _, name := range []string{simcri.AnnotationMemory, simcri.AnnotationDiskGrows} {
+			s := runSandbox(t, r, name+"-huge", map[string]string{name: "1e-2147483648"})
+			if _, err := r.CreateContainer(t.Context(), createRequest(s, name+"-huge", "main", 0)); err == nil || !strings.Contains(err.Error(), "use a number of bytes") {
+				t.Errorf("the annotation %s with a huge exponent: %v", name, err)
+			}
+		}
+		s := runSandbox(t, r, "huge", map[string]string{simcri.AnnotationDo: `memory: {value: "1e-2147483648"}`})
+		if _, err := r.CreateContainer(t.Context(), createRequest(s, "huge", "main", 0)); err == nil || !strings.Contains(err.Error(), "exponent") {
+			t.Errorf("a rule with a huge exponent: %v", err)
+		}
 	})
 }
 

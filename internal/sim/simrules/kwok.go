@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wherry-node/wherry/internal/core/strict"
 	"github.com/wherry-node/wherry/internal/core/yamldoc"
 )
 
@@ -203,7 +204,7 @@ func celUsage(expression string) *Usage {
 	} else if m := celAnnotation.FindStringSubmatch(text); m != nil && m[1] == m[2] {
 		u.Annotation, value = m[1], m[3]
 	}
-	q, err := resource.ParseQuantity(value)
+	q, err := strict.ParseQuantity(value)
 	if err != nil {
 		return nil
 	}

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/core/strict"
 )
 
 // Rules are the rules of files. If several rules match a container, each part of Do comes from the first of them that has it. Of images the first rule
@@ -207,7 +209,7 @@ func (d *Do) of(annotations map[string]string) *Do {
 		if usage == nil || usage.Annotation == "" {
 			continue
 		}
-		q, err := resource.ParseQuantity(annotations[usage.Annotation])
+		q, err := strict.ParseQuantity(annotations[usage.Annotation])
 		if err != nil || q.Sign() < 0 || q.AsApproximateFloat64() > maxAmount {
 			continue
 		}
