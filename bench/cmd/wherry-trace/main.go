@@ -110,11 +110,11 @@ func start(ctx context.Context, r *rig.Rig, a *rig.Agent, c *traces.Collector) (
 		}
 	}
 	for c.PodStart(rig.Namespace, "web") == nil {
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := rig.Sleep(ctx, time.Second); err != nil {
 			return nil, fmt.Errorf("the agent sent no trace of the start: %w", err)
 		}
 	}
-	if err := sleep(ctx, 10*time.Second); err != nil { // containerd sends its spans a few seconds later
+	if err := rig.Sleep(ctx, 10*time.Second); err != nil { // containerd sends its spans a few seconds later
 		return nil, err
 	}
 	spans := c.PodStart(rig.Namespace, "web")
@@ -131,7 +131,7 @@ func remove(ctx context.Context, r *rig.Rig) error {
 	if err := r.Client.CoreV1().Pods(rig.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}); err != nil {
 		return err
 	}
-	return sleep(ctx, 5*time.Second)
+	return rig.Sleep(ctx, 5*time.Second)
 }
 
 // pod returns a pod with an init container, a main container and a ConfigMap.
@@ -148,14 +148,5 @@ func pod(name, node string) *v1.Pod {
 				VolumeMounts: []v1.VolumeMount{{Name: "config", MountPath: "/config"}},
 			}},
 		},
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }

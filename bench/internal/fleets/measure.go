@@ -48,7 +48,7 @@ func Measure(ctx context.Context, c *Cluster, a Arm, l Load) (r Result, err erro
 	if err := a.Start(ctx, l.Nodes); err != nil {
 		return r, fmt.Errorf("start: %w", err)
 	}
-	at, err := within(ctx, l.Patience, func(ctx context.Context) (time.Time, error) { return c.Nodes(ctx, l.Nodes) })
+	at, err := rig.Within(ctx, l.Patience, func(ctx context.Context) (time.Time, error) { return c.Nodes(ctx, l.Nodes) })
 	if err != nil {
 		return r, err
 	}
@@ -65,7 +65,7 @@ func Measure(ctx context.Context, c *Cluster, a Arm, l Load) (r Result, err erro
 	}); err != nil {
 		return r, fmt.Errorf("create pods: %w", err)
 	}
-	if at, err = within(ctx, l.Patience, func(ctx context.Context) (time.Time, error) { return c.Pods(ctx, l.Pods) }); err != nil {
+	if at, err = rig.Within(ctx, l.Patience, func(ctx context.Context) (time.Time, error) { return c.Pods(ctx, l.Pods) }); err != nil {
 		return r, err
 	}
 	r.PodsReady = at.Sub(began).Seconds()
@@ -82,7 +82,7 @@ func Measure(ctx context.Context, c *Cluster, a Arm, l Load) (r Result, err erro
 	}); err != nil {
 		return r, fmt.Errorf("delete pods: %w", err)
 	}
-	if at, err = within(ctx, l.Patience, func(ctx context.Context) (time.Time, error) { return c.Pods(ctx, 0) }); err != nil {
+	if at, err = rig.Within(ctx, l.Patience, func(ctx context.Context) (time.Time, error) { return c.Pods(ctx, 0) }); err != nil {
 		return r, err
 	}
 	r.PodsGone = at.Sub(began).Seconds()
@@ -94,7 +94,7 @@ func Measure(ctx context.Context, c *Cluster, a Arm, l Load) (r Result, err erro
 
 // rest measures the nodes while nothing happens. Before that it waits a moment, so that the work of the start has ended.
 func rest(ctx context.Context, c *Cluster, a Arm, l Load, r *Result) error {
-	if err := sleep(ctx, 2*renewEvery); err != nil {
+	if err := rig.Sleep(ctx, 2*renewEvery); err != nil {
 		return err
 	}
 	_, r.Lost = c.TakeLate()
@@ -111,7 +111,7 @@ func rest(ctx context.Context, c *Cluster, a Arm, l Load, r *Result) error {
 		return err
 	}
 	began := time.Now()
-	if err := sleep(ctx, l.Rest); err != nil {
+	if err := rig.Sleep(ctx, l.Rest); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -164,20 +164,5 @@ func pod(i int, node string) *v1.Pod {
 			NodeName: node, TerminationGracePeriodSeconds: new(int64(1)), EnableServiceLinks: new(bool), AutomountServiceAccountToken: new(bool),
 			Containers: []v1.Container{{Name: "main", Image: "registry.example/app:1", ImagePullPolicy: v1.PullIfNotPresent}},
 		},
-	}
-}
-
-func within[T any](ctx context.Context, d time.Duration, f func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	return f(ctx)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }

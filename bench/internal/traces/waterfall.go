@@ -1,8 +1,8 @@
 package traces
 
 import (
+	"encoding/xml"
 	"fmt"
-	"html"
 	"math"
 	"slices"
 	"strings"
@@ -38,7 +38,7 @@ func Waterfall(title string, spans []Span, least time.Duration) string {
 	var b strings.Builder
 	height := top + bottom + rowHeight*len(rows)
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height, width, height)
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="10" y="22" font-size="15">%s</text>`+"\n", html.EscapeString(title))
+	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="10" y="22" font-size="15">%s</text>`+"\n", escaped(title))
 	if len(rows) == 0 {
 		b.WriteString("</svg>\n")
 		return b.String()
@@ -63,7 +63,7 @@ func Waterfall(title string, spans []Span, least time.Duration) string {
 	for i, r := range rows {
 		if colour[r.span.Service] == "" {
 			colour[r.span.Service] = colours[min(len(colour), len(colours)-1)]
-			fmt.Fprintf(&b, `<text x="%d" y="22" text-anchor="end" fill="%s">%s</text>`+"\n", width-right-110*(len(colour)-1), colour[r.span.Service], html.EscapeString(r.span.Service))
+			fmt.Fprintf(&b, `<text x="%d" y="22" text-anchor="end" fill="%s">%s</text>`+"\n", width-right-110*(len(colour)-1), colour[r.span.Service], escaped(r.span.Service))
 		}
 		b.WriteString(r.draw(top+rowHeight*i, x, colour[r.span.Service]))
 	}
@@ -95,10 +95,18 @@ func (r row) draw(y int, x func(time.Time) float64, colour string) string {
 		at, anchor = from-5, "end"
 	}
 	return fmt.Sprintf(`<text x="%d" y="%d">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" rx="2" fill="%s"/><text x="%.1f" y="%d" text-anchor="%s" fill="#444" font-size="11">%s</text>`+"\n",
-		10+indent*r.depth, y+barHigh-1, html.EscapeString(string(label)), from, y, long, barHigh, colour, at, y+barHigh-2, anchor, html.EscapeString(text))
+		10+indent*r.depth, y+barHigh-1, escaped(string(label)), from, y, long, barHigh, colour, at, y+barHigh-2, anchor, escaped(text))
+}
+
+// escaped returns a text for an XML document. Characters that XML does not allow become U+FFFD.
+func escaped(text string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(text)) // a Builder returns no error
+	return b.String()
 }
 
 // order returns the lines: each span below its parent, spans with the same parent by their begin. Spans without a known parent come first.
+// Spans whose parents form a ring are left out.
 func order(spans []Span, least time.Duration) []row {
 	known := map[string]bool{}
 	for _, s := range spans {
@@ -117,7 +125,7 @@ func order(spans []Span, least time.Duration) []row {
 	}
 	var rows []row
 	var own string
-	seen := map[string]bool{} // spans whose parents form a ring are drawn once
+	seen := map[string]bool{}
 	var add func(parent string, depth int) (left int)
 	add = func(parent string, depth int) (left int) {
 		for _, s := range below[parent] {

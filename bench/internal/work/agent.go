@@ -260,14 +260,14 @@ func (s *Session) start(ctx context.Context, socket string) (time.Duration, erro
 	if err := s.Agent.Start(socket); err != nil {
 		return 0, err
 	}
-	return within(ctx, time.Minute, func(ctx context.Context) (time.Duration, error) { return s.Agent.AwaitReady(ctx, s.watch) })
+	return rig.Within(ctx, time.Minute, func(ctx context.Context) (time.Duration, error) { return s.Agent.AwaitReady(ctx, s.watch) })
 }
 
 // stop stops the agent and waits for the next second, so that the agent may be started again at once (see Watch.NodeReady).
 func (s *Session) stop(ctx context.Context) error {
 	s.Agent.Stop()
 	s.endCount()
-	return sleep(ctx, 1100*time.Millisecond)
+	return rig.Sleep(ctx, 1100*time.Millisecond)
 }
 
 func (s *Session) endCount() {
@@ -335,7 +335,7 @@ func (s *Session) clear(ctx context.Context) error {
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}); err != nil {
 		return fmt.Errorf("delete all pods: %w", err)
 	}
-	_, err := within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.CRI.Clear(ctx) })
+	_, err := rig.Within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.CRI.Clear(ctx) })
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
 // The functions in this file measure a busy node: how long a user waits while the node always has other work.
@@ -69,12 +71,12 @@ func (s *Session) more(ctx context.Context) error {
 // settle waits until deleted pods no longer disturb the next measurement. It waits until the runtime has at most this many ready sandboxes,
 // and then for 3 s in which the agent may remove the rest of the deleted pods.
 func (s *Session) settle(ctx context.Context, pods int) error {
-	if _, err := within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) {
+	if _, err := rig.Within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.CRI.Settled(ctx, pods)
 	}); err != nil {
 		return err
 	}
-	return sleep(ctx, 3*time.Second)
+	return rig.Sleep(ctx, 3*time.Second)
 }
 
 // beside starts and deletes pods one after another while the named pods run. It also runs commands in these pods and reads their logs.
@@ -87,7 +89,7 @@ func (s *Session) beside(ctx context.Context, what string, names []string) error
 		for kind, first := range map[string]func(context.Context, string) (time.Duration, error){
 			"exec": s.Rig.ExecFirstByte, "logs": s.Rig.LogsFirstByte,
 		} {
-			took, err := within(ctx, 30*time.Second, func(ctx context.Context) (time.Duration, error) { return first(ctx, names[i]) })
+			took, err := rig.Within(ctx, 30*time.Second, func(ctx context.Context) (time.Duration, error) { return first(ctx, names[i]) })
 			if err != nil {
 				return err
 			}

@@ -68,7 +68,7 @@ func (s *Session) disksAtRest(ctx context.Context, driver *rig.Disks) error {
 		if err := s.atOnce(ctx, names, "", func(p *v1.Pod) { claims[p.Name](p) }); err != nil {
 			return err
 		}
-		if err := sleep(ctx, 10*time.Second); err != nil { // the work of the start ends
+		if err := rig.Sleep(ctx, 10*time.Second); err != nil { // the work of the start ends
 			return err
 		}
 		driver.Calls()

@@ -33,7 +33,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // by then the work that follows the start of a container is done
+	if err := rig.Sleep(ctx, time.Second); err != nil { // by then the work that follows the start of a container is done
 		return err
 	}
 	execSync := func(ctx context.Context) error {
@@ -88,7 +88,7 @@ func (c *CRI) execAgain(ctx context.Context, s Samples, what string, atOnce int,
 		wg.Go(func() {
 			for range execs / atOnce {
 				began := time.Now()
-				_, err := within(ctx, 30*time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, run(ctx) })
+				_, err := rig.Within(ctx, 30*time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, run(ctx) })
 				took := time.Since(began)
 				mu.Lock()
 				if err == nil {

@@ -53,7 +53,7 @@ func (s *Session) probed(ctx context.Context, kind string, target *rig.Target) e
 	}); err != nil {
 		return err
 	}
-	if err := sleep(ctx, 3*time.Second); err != nil {
+	if err := rig.Sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}
 	target.Served()
@@ -77,7 +77,7 @@ func (s *Session) force(ctx context.Context, names []string, what string) error 
 	if _, err := each(names, func(n string) error { return s.deleteNow(ctx, n) }); err != nil {
 		return err
 	}
-	ended, err := within(ctx, 3*time.Minute, s.CRI.NoneRuns)
+	ended, err := rig.Within(ctx, 3*time.Minute, s.CRI.NoneRuns)
 	if err != nil {
 		return err
 	}

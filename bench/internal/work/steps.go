@@ -16,22 +16,6 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-func within[T any](ctx context.Context, d time.Duration, f func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	return f(ctx)
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 func (s *Session) memory(when string) error {
 	m, err := rig.MemoryOf(s.Agent.PID())
 	if err != nil {
@@ -44,7 +28,7 @@ func (s *Session) memory(when string) error {
 }
 
 func (s *Session) idle(ctx context.Context) error {
-	if err := sleep(ctx, 10*time.Second); err != nil {
+	if err := rig.Sleep(ctx, 10*time.Second); err != nil {
 		return err
 	}
 	return s.memory("idle")
@@ -75,20 +59,20 @@ func (s *Session) sequence(ctx context.Context, prefix string, n int, start, end
 		if err := s.create(ctx, name, change); err != nil {
 			return err
 		}
-		ready, err := within(ctx, time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, []string{name}) })
+		ready, err := rig.Within(ctx, time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, []string{name}) })
 		if err != nil {
 			return err
 		}
 		s.Samples.took(start, ready[name].Sub(began))
 		// During the pause the agent finishes its work for this pod, so that the work does not slow the next pod.
-		if err := sleep(ctx, 300*time.Millisecond); err != nil {
+		if err := rig.Sleep(ctx, 300*time.Millisecond); err != nil {
 			return err
 		}
 		began = time.Now()
 		if err := s.delete(ctx, name); err != nil {
 			return err
 		}
-		gone, err := within(ctx, time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Gone(ctx, []string{name}) })
+		gone, err := rig.Within(ctx, time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Gone(ctx, []string{name}) })
 		if err != nil {
 			return err
 		}
@@ -141,7 +125,7 @@ func (s *Session) atOnce(ctx context.Context, names []string, what string, chang
 	if err != nil {
 		return err
 	}
-	ready, err := within(ctx, 5*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, names) })
+	ready, err := rig.Within(ctx, 5*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, names) })
 	if err == nil && what != "" {
 		s.spread(what, start, began, ready)
 	}
@@ -155,7 +139,7 @@ func (s *Session) allGone(ctx context.Context, names []string, what string) erro
 	if err != nil {
 		return err
 	}
-	gone, err := within(ctx, 5*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Gone(ctx, names) })
+	gone, err := rig.Within(ctx, 5*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Gone(ctx, names) })
 	if err == nil {
 		s.spread(what, start, began, gone)
 	}
@@ -175,13 +159,13 @@ func (s *Session) many(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // the agent may still send events and statuses that belong to the pod starts
+	if err := rig.Sleep(ctx, time.Second); err != nil { // the agent may still send events and statuses that belong to the pod starts
 		return err
 	}
 	if err := used(s.Samples, "CPU per pod start", s.Plan.Pods); err != nil || s.Agent == nil {
 		return err
 	}
-	if err := sleep(ctx, 6*time.Second); err != nil {
+	if err := rig.Sleep(ctx, 6*time.Second); err != nil {
 		return err
 	}
 	if s.Starts, err = s.requestsPerPod(offset); err != nil {
@@ -261,18 +245,18 @@ func (s *Session) deaths(ctx context.Context) error {
 			return err
 		}
 		// The pause varies, so that the kills do not coincide with a periodic loop of an agent.
-		if err := sleep(ctx, time.Duration(500+37*i)*time.Millisecond); err != nil {
+		if err := rig.Sleep(ctx, time.Duration(500+37*i)*time.Millisecond); err != nil {
 			return err
 		}
 		began := time.Now()
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			return fmt.Errorf("kill container of %s: %w", name, err)
 		}
-		at, err := within(ctx, 30*time.Second, func(ctx context.Context) (time.Time, error) { return s.watch.ContainerEnded(ctx, name, id) })
+		at, err := rig.Within(ctx, 30*time.Second, func(ctx context.Context) (time.Time, error) { return s.watch.ContainerEnded(ctx, name, id) })
 		if err != nil {
 			return fmt.Errorf("wait for the end of %s in pod %s: %w", id, name, err)
 		}
-		if _, err := within(ctx, 30*time.Second, func(ctx context.Context) (struct{}, error) {
+		if _, err := rig.Within(ctx, 30*time.Second, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, s.watch.ContainerReplaced(ctx, name, id)
 		}); err != nil {
 			return fmt.Errorf("wait for what follows %s in pod %s: %w", id, name, err)
@@ -282,7 +266,7 @@ func (s *Session) deaths(ctx context.Context) error {
 			s.Samples.took("container death to the runtime's event", s.limit.Died(strings.TrimPrefix(id, "containerd://")).Sub(began))
 		}
 	}
-	return sleep(ctx, time.Second)
+	return rig.Sleep(ctx, time.Second)
 }
 
 // restart restarts the agent with a proxy that counts its CRI calls, and then measures the agent while it has no work.
@@ -301,7 +285,7 @@ func (s *Session) restart(ctx context.Context) error {
 		return err
 	}
 	s.Samples.took("restart with all pods, to Ready", took)
-	if err := sleep(ctx, 10*time.Second); err != nil {
+	if err := rig.Sleep(ctx, 10*time.Second); err != nil {
 		return err
 	}
 	if err := s.Agent.Alive(); err != nil {
@@ -318,7 +302,7 @@ func (s *Session) cpu(ctx context.Context, name string, d time.Duration) (time.D
 		return 0, err
 	}
 	began := time.Now()
-	if err := sleep(ctx, d); err != nil {
+	if err := rig.Sleep(ctx, d); err != nil {
 		return 0, err
 	}
 	after, err := rig.CPUOf(s.Agent.PID())

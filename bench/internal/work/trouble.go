@@ -36,7 +36,7 @@ func (s *Session) pull(ctx context.Context) error {
 	}()
 	<-begun
 	what := "an image that is pulled"
-	if err = sleep(ctx, time.Second); err == nil {
+	if err = rig.Sleep(ctx, time.Second); err == nil {
 		err = s.sequence(ctx, "besidepull", s.Plan.Sequence, "one pod beside "+what+", create to Ready", "one pod beside "+what+", delete to gone", nil)
 	}
 	end()
@@ -74,7 +74,7 @@ func (s *Session) pullAgain(ctx context.Context, registry *rig.Registry, begun c
 		if err != nil {
 			return image, err
 		}
-		ready, err := within(ctx, 2*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, []string{name}) })
+		ready, err := rig.Within(ctx, 2*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, []string{name}) })
 		if err != nil {
 			return image, err
 		}
@@ -145,7 +145,7 @@ func (s *Session) crowd(ctx context.Context) error {
 // measureAtRest measures an agent while its pods run and nothing else happens. Then it restarts the agent and measures the time until the
 // node is Ready.
 func (s *Session) measureAtRest(ctx context.Context, what string) error {
-	if err := sleep(ctx, 10*time.Second); err != nil {
+	if err := rig.Sleep(ctx, 10*time.Second); err != nil {
 		return err
 	}
 	if _, err := s.cpu(ctx, what+", CPU at rest", s.Plan.Rest); err != nil {
