@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -445,45 +444,6 @@ func (a *Agent) failing() []string {
 		out = append(out, a.deps.Failing()...)
 	}
 	return out
-}
-
-func (a *Agent) podCIDR(ctx context.Context, cidrs []string) error {
-	if len(cidrs) == 0 {
-		return nil
-	}
-	joined := cidrs[0]
-	for _, c := range cidrs[1:] {
-		joined += "," + c
-	}
-	if err := a.cri.UpdatePodCIDR(ctx, joined); err != nil {
-		return err
-	}
-	a.log.Info("pod CIDR sent to the runtime", "cidrs", cidrs)
-	return nil
-}
-
-// ownPodCIDR sends podCIDR to the runtime on a node without an API server.
-func (a *Agent) ownPodCIDR(ctx context.Context) error {
-	return a.sendPodCIDR(ctx, strings.Split(a.cfg.Kubelet.PodCIDR, ","), func() bool { return false })
-}
-
-// sendPodCIDR sends the pod CIDRs to the runtime. After a failure it tries again, until ctx ends or the CIDRs are obsolete.
-func (a *Agent) sendPodCIDR(ctx context.Context, cidrs []string, obsolete func() bool) error {
-	for !obsolete() {
-		err := a.podCIDR(ctx, cidrs)
-		var again <-chan time.Time // nil, so it never fires; a failure sets it
-		if err != nil && ctx.Err() == nil {
-			a.log.Warn("the runtime does not accept podCIDR; trying again", "err", err)
-			again = time.After(10 * time.Second)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-again:
-		}
-	}
-	<-ctx.Done()
-	return nil
 }
 
 func (a *Agent) probeEvent(e probe.Event) {

@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,8 +27,8 @@ type Removed struct {
 }
 
 // Clean removes everything that a fleet left in a cluster: its Nodes, their leases, the pods on them, the pods that the fleet
-// created, and, if its nodes had certificates, its bootstrap token, bindings and certificate requests. name is the fleet's name; "": all fleets. The fleet must not run. After an error Clean continues with the next object; it
-// returns all errors, joined.
+// created, and, if its nodes had certificates, its bootstrap token, bindings and certificate requests. name is the fleet's name; "": all
+// fleets. The fleet must not run. After an error Clean continues with the next object; it returns all errors, joined.
 func Clean(ctx context.Context, client *rest.Config, name string) (Removed, error) {
 	api, err := newClient(client, nil)
 	if err != nil {
@@ -45,6 +47,40 @@ func Clean(ctx context.Context, client *rest.Config, name string) (Removed, erro
 		}
 	}
 	return done, err
+}
+
+// CleanShards deletes the leases of a fleet that several processes shared; Clean removes the nodes. name is the fleet's name; "": all fleets. namespace
+// is that of the leases; "kube-system" when empty. It returns an error, and deletes nothing, if a process of the fleet renewed its lease recently.
+func CleanShards(ctx context.Context, client *rest.Config, namespace, name string) error {
+	api, err := newClient(client, nil)
+	if err != nil {
+		return err
+	}
+	leases := api.Leases(cmp.Or(namespace, metav1.NamespaceSystem))
+	got, err := leases.List(ctx, metav1.ListOptions{LabelSelector: selectorOf(name) + "," + LabelLease})
+	if apierrors.IsForbidden(err) && namespace == "" { // a user who may not read them there has not shared a fleet there
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list the leases of the fleet: %w", err)
+	}
+	for i := range got.Items {
+		l := &got.Items[i]
+		if holderOf(l) == "" || l.Spec.RenewTime == nil {
+			continue
+		}
+		if age := time.Since(l.Spec.RenewTime.Time); age < shardDuration {
+			return fmt.Errorf("the fleet %s runs: %s renewed the lease %s %s ago: end its processes first, or wait %s if they were killed",
+				l.Labels[LabelFleet], holderOf(l), l.Name, age.Round(time.Second), shardDuration)
+		}
+	}
+	var errs []error
+	for i := range got.Items {
+		if err := leases.Delete(ctx, got.Items[i].Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func selectorOf(name string) string {

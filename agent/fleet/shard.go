@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/rest"
 )
 
 // Shard makes a fleet one of several processes that run the nodes of one fleet together. The nodes are divided into slices. A process runs
@@ -477,38 +476,4 @@ func (s *shard) status(sizes []int) *ShardStatus {
 		out.Nodes += n
 	}
 	return out
-}
-
-// CleanShards deletes the leases of a fleet that several processes shared; Clean removes the nodes. name is the fleet's name; "": all fleets. namespace
-// is that of the leases; "kube-system" when empty. It returns an error, and deletes nothing, if a process of the fleet renewed its lease recently.
-func CleanShards(ctx context.Context, client *rest.Config, namespace, name string) error {
-	api, err := newClient(client, nil)
-	if err != nil {
-		return err
-	}
-	leases := api.Leases(cmp.Or(namespace, metav1.NamespaceSystem))
-	got, err := leases.List(ctx, metav1.ListOptions{LabelSelector: selectorOf(name) + "," + LabelLease})
-	if apierrors.IsForbidden(err) && namespace == "" { // a user who may not read them there has not shared a fleet there
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("list the leases of the fleet: %w", err)
-	}
-	for i := range got.Items {
-		l := &got.Items[i]
-		if holderOf(l) == "" || l.Spec.RenewTime == nil {
-			continue
-		}
-		if age := time.Since(l.Spec.RenewTime.Time); age < shardDuration {
-			return fmt.Errorf("the fleet %s runs: %s renewed the lease %s %s ago: end its processes first, or wait %s if they were killed",
-				l.Labels[LabelFleet], holderOf(l), l.Name, age.Round(time.Second), shardDuration)
-		}
-	}
-	var errs []error
-	for i := range got.Items {
-		if err := leases.Delete(ctx, got.Items[i].Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }

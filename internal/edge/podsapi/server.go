@@ -49,8 +49,8 @@ func New(pods Pods) *Server {
 	return &Server{pods: pods, rate: rate.NewLimiter(perSecond, burst), watchers: map[*watcher]bool{}}
 }
 
-// Serve answers requests that arrive at the listener until ctx ends, closes the listener, and waits for the requests that are being answered. Then open watches end with UNAVAILABLE or
-// CANCELED. It returns an error if the listener fails.
+// Serve answers requests that arrive at the listener until ctx ends. Then it closes the listener, ends open watches with UNAVAILABLE or CANCELED,
+// and waits for the requests that are being answered. It returns an error if the listener fails.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
