@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,13 +63,7 @@ func TestFleetCopiesACluster(t *testing.T) {
 	defer first.stop()
 	kubeconfig := filepath.Join(data, "admin.kubeconfig")
 	kubectl := func(stdin string, args ...string) (string, error) {
-		cmd := command(e.kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...)
-		cmd.Stdin = strings.NewReader(stdin)
-		stdout, stderr, err := output(cmd)
-		if err != nil {
-			return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, stderr)
-		}
-		return stdout, nil
+		return e.runKubectl(kubeconfig, stdin, args...)
 	}
 	must := func(err error) {
 		t.Helper()

@@ -46,12 +46,8 @@ func TestFleetOfSeveralProcesses(t *testing.T) {
 	}
 	kubectl := func(stdin string, args ...string) string {
 		t.Helper()
-		cmd := command(e.kubectl, append([]string{"--kubeconfig", e.kubeconfig()}, args...)...)
-		cmd.Stdin = strings.NewReader(stdin)
-		stdout, stderr, err := output(cmd)
-		if err != nil {
-			t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, stderr)
-		}
+		stdout, err := e.runKubectl(e.kubeconfig(), stdin, args...)
+		must(err)
 		return stdout
 	}
 	kubectl("", "apply", "-f", filepath.Join("..", "..", "deploy", "fleet", "rbac.yaml"))

@@ -239,6 +239,17 @@ func (e *env) planeUp(flags ...string) error {
 
 func (e *env) kubeconfig() string { return filepath.Join(e.dir, "cp", "admin.kubeconfig") }
 
+// runKubectl runs kubectl in the cluster of a kubeconfig, with stdin as its input, and returns its output.
+func (e *env) runKubectl(kubeconfig, stdin string, args ...string) (string, error) {
+	cmd := command(e.kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	stdout, stderr, err := output(cmd)
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, stderr)
+	}
+	return stdout, nil
+}
+
 func (e *env) runtimeUp(dir, subnet string, flags ...string) error {
 	args := append([]string{"runtime", "up", "--dir", dir, "--pod-subnet", subnet, "--flavor", e.flavor}, flags...)
 	if out, err := command(e.tool("wherry-dev"), args...).CombinedOutput(); err != nil {
