@@ -42,13 +42,13 @@ func unchanged(smaps string, pageSize int) (out []mapping) {
 	}
 	for line := range strings.Lines(smaps) {
 		fields := strings.Fields(line)
-		if len(fields) >= 6 && strings.Contains(fields[0], "-") && !strings.HasSuffix(fields[0], ":") {
+		if len(fields) >= 5 && !strings.HasSuffix(fields[0], ":") { // the first line of a mapping; the sixth field is the file, if there is one
 			keep()
 			begin, end, _ := strings.Cut(fields[0], "-")
 			b, err1 := strconv.ParseUint(begin, 16, 64)
 			e, err2 := strconv.ParseUint(end, 16, 64)
 			now = mapping{uintptr(b), uintptr(e)}
-			file = err1 == nil && err2 == nil && (fields[1] == "r-xp" || fields[1] == "r--p") && strings.HasPrefix(fields[5], "/")
+			file = err1 == nil && err2 == nil && len(fields) > 5 && (fields[1] == "r-xp" || fields[1] == "r--p") && strings.HasPrefix(fields[5], "/")
 			same = true
 			continue
 		}
