@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -67,9 +68,9 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	go func() { ended <- g.Run(ctx) }()
 
 	flip := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Wait until the PLEG has seen the sandbox ready. It reports only changes, so it would report nothing about a sandbox that it has
-		// never seen ready.
-		for !g.Synced() && r.Context().Err() == nil {
+		// Wait until an inspection has shown the sandbox ready: the PLEG reports only changes, so it would report nothing about a sandbox
+		// that it has never seen ready. The first listing (Synced) is not enough, because it only asks for that inspection.
+		for !seenReady(g) && r.Context().Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if _, err := runtime.StopPodSandbox(r.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox.PodSandboxId}); err != nil {
@@ -82,4 +83,10 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	cancel()
 	<-ended
 	return err
+}
+
+// seenReady reports whether the PLEG has seen the pod's sandbox ready.
+func seenReady(g *pleg.Generator) bool {
+	obs, _ := g.Get(uid)
+	return slices.ContainsFunc(obs.Sandboxes, func(s pod.Sandbox) bool { return s.Ready })
 }
