@@ -75,6 +75,9 @@ func replay(o options) error {
 		var r record
 		if err := from.Decode(&r); errors.Is(err, io.EOF) {
 			break
+		} else if errors.Is(err, io.ErrUnexpectedEOF) {
+			fmt.Printf("%s ends in the middle of a case: its run has not ended, or was cut off; the cases before are compared\n", o.replay)
+			break
 		} else if err != nil {
 			return fmt.Errorf("read %s: %w", o.replay, err)
 		}

@@ -43,8 +43,9 @@ type Program struct {
 	Arm string
 	// Args are the program and its arguments for n nodes.
 	Args func(n int) []string
-	// Format makes the name of a node from its number. It has one verb.
+	// Format makes the name of a node from its number, which counts from First. It has one verb.
 	Format string
+	First  int
 	// Make, when set, creates the Node objects, for a program that does not create them itself.
 	Make func(ctx context.Context, n int) error
 	Log  string // file for the output of the program
@@ -57,7 +58,7 @@ type Program struct {
 func (p *Program) Name() string { return p.Arm }
 
 // Node returns the name of the i-th node.
-func (p *Program) Node(i int) string { return fmt.Sprintf(p.Format, i) }
+func (p *Program) Node(i int) string { return fmt.Sprintf(p.Format, p.First+i) }
 
 // PID returns the process ID of the program.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
@@ -157,7 +158,7 @@ func Kwok(args []string, kubeconfig, log string, client kubernetes.Interface) *P
 
 // Wherry returns the arm of wherry fleet. more are additional flags.
 func Wherry(program, kubeconfig, log string, more []string) *Program {
-	return &Program{Arm: "wherry fleet", Format: "bench-node-%d", Log: log, Args: func(n int) []string {
+	return &Program{Arm: "wherry fleet", Format: "bench-node-%d", First: 1, Log: log, Args: func(n int) []string {
 		return append([]string{program, "fleet", "--kubeconfig", kubeconfig, "--yes", "--no-taint", "--name", "bench", "--nodes", strconv.Itoa(n)}, more...)
 	}}
 }

@@ -38,6 +38,7 @@ type Cluster struct {
 	renewed map[string]time.Time
 	moved   time.Time // when a node or pod last changed to the other value, came or went
 	lost    int       // how often a node that was Ready was no longer
+	ended   bool      // a watch has ended, so nothing is known any more
 	late    []time.Duration
 }
 
@@ -60,6 +61,7 @@ func Follow(ctx context.Context, client kubernetes.Interface) (*Cluster, error) 
 			for e := range w.ResultChan() {
 				c.take(e.Type, e.Object, time.Now())
 			}
+			c.end()
 		})
 	}
 	return c, nil
@@ -71,6 +73,12 @@ func (c *Cluster) Close() {
 		s.Stop()
 	}
 	c.wg.Wait()
+}
+
+func (c *Cluster) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
 }
 
 func (c *Cluster) take(event watch.EventType, obj runtime.Object, now time.Time) {
@@ -130,6 +138,18 @@ func (c *Cluster) Nodes(ctx context.Context, n int) (time.Time, error) {
 	return c.await(ctx, "nodes Ready", c.nodes, n)
 }
 
+// Has returns an error if the cluster lacks one of the n nodes that name names: the pods of such a node would never run.
+func (c *Cluster) Has(n int, name func(i int) string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range n {
+		if _, ok := c.nodes[name(i)]; !ok {
+			return fmt.Errorf("the cluster has no node %s", name(i))
+		}
+	}
+	return nil
+}
+
 // Pods waits until Namespace has n pods and all of them are Running and Ready. It returns when the last of them became so.
 func (c *Cluster) Pods(ctx context.Context, n int) (time.Time, error) {
 	return c.await(ctx, "pods Ready", c.pods, n)
@@ -138,7 +158,7 @@ func (c *Cluster) Pods(ctx context.Context, n int) (time.Time, error) {
 func (c *Cluster) await(ctx context.Context, what string, in map[string]bool, n int) (time.Time, error) {
 	for {
 		c.mu.Lock()
-		all, ready, at := len(in), 0, c.moved
+		all, ready, at, ended := len(in), 0, c.moved, c.ended
 		for _, is := range in {
 			if is {
 				ready++
@@ -147,6 +167,9 @@ func (c *Cluster) await(ctx context.Context, what string, in map[string]bool, n 
 		c.mu.Unlock()
 		if all == n && ready == n {
 			return at, nil
+		}
+		if ended {
+			return time.Time{}, fmt.Errorf("%d of %d %s, %d exist: a watch has ended", ready, n, what, all)
 		}
 		select {
 		case <-ctx.Done():

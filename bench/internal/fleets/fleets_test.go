@@ -53,6 +53,16 @@ func TestClusterCounts(t *testing.T) {
 	if at, err := c.Nodes(t.Context(), 1); err != nil || !at.Equal(now.Add(time.Minute)) {
 		t.Errorf("Ready at %v: %v", at, err)
 	}
+	if err := c.Has(1, func(int) string { return "a" }); err != nil {
+		t.Error(err)
+	}
+	if err := c.Has(1, func(int) string { return "b" }); err == nil || !strings.Contains(err.Error(), "no node b") {
+		t.Errorf("a node that is missing: %v", err)
+	}
+	c.end()
+	if _, err := c.Nodes(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "a watch has ended") {
+		t.Errorf("after the end of a watch: %v", err)
+	}
 }
 
 func TestEach(t *testing.T) {

@@ -54,6 +54,9 @@ func Measure(ctx context.Context, c *Cluster, a Arm, l Load) (r Result, err erro
 	}
 	r.NodesReady = at.Sub(began).Seconds()
 	l.Log("  %s: %d nodes Ready in %.1f s", a.Name(), l.Nodes, r.NodesReady)
+	if err := c.Has(l.Nodes, a.Node); err != nil {
+		return r, err
+	}
 
 	pods := make([]*v1.Pod, l.Pods)
 	began = time.Now()
