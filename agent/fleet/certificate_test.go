@@ -67,7 +67,7 @@ func newAuthServer(t *testing.T) *authServer {
 	t.Helper()
 	s := &authServer{t: t, kube: simkube.New(simkube.Config{}), life: time.Hour, wrote: map[string]map[string]int{}, serials: map[string]map[string]bool{}}
 	var err error
-	if s.api, err = s.kube.Client("test"); err != nil {
+	if s.api, err = kubernetes.NewForConfig(s.kube.RESTConfig("test")); err != nil {
 		t.Fatal(err)
 	}
 	if s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {

@@ -30,7 +30,7 @@ func start(t *testing.T, cfg fleet.Config) *bench {
 	t.Helper()
 	b := &bench{kube: simkube.New(simkube.Config{Latency: 5 * time.Millisecond}), ended: make(chan error, 2)}
 	var err error
-	if b.admin, err = b.kube.Client("test"); err != nil {
+	if b.admin, err = kubernetes.NewForConfig(b.kube.RESTConfig("test")); err != nil {
 		t.Fatal(err)
 	}
 	b.run(t, cfg)

@@ -46,7 +46,7 @@ func newShared(t *testing.T, nodes int) *sharedBench {
 	b := &sharedBench{t: t, nodes: nodes, holders: map[string]string{}}
 	b.kube = simkube.New(simkube.Config{Latency: 5 * time.Millisecond, OnChange: b.changed})
 	var err error
-	if b.admin, err = b.kube.Client("test"); err != nil {
+	if b.admin, err = kubernetes.NewForConfig(b.kube.RESTConfig("test")); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -84,7 +84,7 @@ func ended(phase v1.PodPhase, ran time.Duration, code int32) func(*v1.Pod) {
 func realCluster(t *testing.T) *simkube.Kube {
 	t.Helper()
 	k := simkube.New(simkube.Config{})
-	client, err := k.Client("admin")
+	client, err := kubernetes.NewForConfig(k.RESTConfig("admin"))
 	if err != nil {
 		t.Fatal(err)
 	}

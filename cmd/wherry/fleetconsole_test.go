@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/internal/proof/browser"
 	"github.com/wherry-node/wherry/internal/sim/simkube"
@@ -60,7 +61,7 @@ func TestConsoleOfAFleetInABrowser(t *testing.T) {
 	kube := simkube.New(simkube.Config{})
 	api := httptest.NewTLSServer(kube)
 	t.Cleanup(api.Close)
-	admin, err := kube.Client("test")
+	admin, err := kubernetes.NewForConfig(kube.RESTConfig("test"))
 	if err != nil {
 		t.Fatal(err)
 	}

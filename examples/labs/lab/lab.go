@@ -36,7 +36,7 @@ func Main(run func(ctx context.Context) error) {
 func Client(kubeconfig string) (c kubernetes.Interface, handler http.Handler, err error) {
 	if kubeconfig == "" {
 		k := simkube.New(simkube.Config{})
-		c, err := k.Client("lab")
+		c, err := kubernetes.NewForConfig(k.RESTConfig("lab"))
 		return c, k, err
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/sim/simkube"
@@ -39,7 +40,7 @@ clusters: [{name: c, cluster: {server: %s, certificate-authority-data: %s}}], us
 
 func nodesOf(t *testing.T, kube *simkube.Kube) int {
 	t.Helper()
-	c, err := kube.Client("test")
+	c, err := kubernetes.NewForConfig(kube.RESTConfig("test"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 	"github.com/wherry-node/wherry/internal/edge/csinode"
@@ -80,7 +81,7 @@ func (n *limited) register() {
 // setPeriod creates or changes the CSIDriver object of the driver.
 func (n *limited) setPeriod(seconds int64) {
 	n.t.Helper()
-	client, err := n.kube.Client("admin")
+	client, err := kubernetes.NewForConfig(n.kube.RESTConfig("admin"))
 	if err != nil {
 		n.t.Fatal(err)
 	}

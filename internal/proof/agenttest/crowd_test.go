@@ -61,7 +61,7 @@ func runCrowd(t *testing.T, disk agent.Disk, f func(c *crowd)) {
 		defer c.runtime.Close()
 		c.cri, c.images = c.runtime.Clients()
 		var err error
-		if c.admin, err = c.kube.Client("admin"); err != nil {
+		if c.admin, err = kubernetes.NewForConfig(c.kube.RESTConfig("admin")); err != nil {
 			t.Fatal(err)
 		}
 		listener := bufconn.Listen(1 << 16)

@@ -17,6 +17,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/simulated"
@@ -97,7 +98,7 @@ func TestNodeOfAKubeconfig(t *testing.T) {
 			t.Errorf("%s: %s, want %d", url, resp.Status, want)
 		}
 	}
-	admin, err := kube.Client("admin")
+	admin, err := kubernetes.NewForConfig(kube.RESTConfig("admin"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func newWorld(t testing.TB, cfg Config) *World {
 		w.newDriver()
 	}
 	var err error
-	if w.Admin, err = w.Kube.Client("admin"); err != nil {
+	if w.Admin, err = kubernetes.NewForConfig(w.Kube.RESTConfig("admin")); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -16,7 +16,7 @@ func TestContract(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			k := New(Config{})
-			client, err := k.Client("test")
+			client, err := kubernetes.NewForConfig(k.RESTConfig("test"))
 			if err != nil {
 				t.Fatal(err)
 			}

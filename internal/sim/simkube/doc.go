@@ -1,5 +1,5 @@
 // Package simkube is a small Kubernetes API server in memory, with the parts that a node agent and its tests use. It is an
-// http.RoundTripper for client-go's real clientset (without a socket, so that it works inside synctest bubbles), and an
+// http.RoundTripper for client-go's real clients (without a socket, so that it works inside synctest bubbles), and an
 // http.Handler.
 //
 // Contract: its answers are those of a real API server; contract_test.go runs the same tests against both. It answers requests

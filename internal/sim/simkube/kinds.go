@@ -1,6 +1,8 @@
 package simkube
 
 import (
+	"sync"
+
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -10,9 +12,23 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
+
+// decoder decodes the served kinds, in JSON and protobuf. It knows no others, because the scheme of all kinds of Kubernetes is large, and this package
+// is a part of the binary (wherry fleet --virtual).
+var decoder = sync.OnceValue(func() runtime.Decoder {
+	s := runtime.NewScheme()
+	for _, k := range kinds() {
+		s.AddKnownTypeWithName(k.gvk, k.new())
+		metav1.AddToGroupVersion(s, k.gvk.GroupVersion())
+	}
+	s.AddKnownTypes(authenticationv1.SchemeGroupVersion, &authenticationv1.TokenRequest{})
+	return serializer.NewCodecFactory(s).UniversalDeserializer()
+})
 
 // kind is a resource with its objects.
 type kind struct {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -110,12 +109,7 @@ func (k *Kube) add(which string, obj runtime.Object) {
 	k.commit(kd, nil, obj)
 }
 
-// Client returns a clientset for this Kube. agent is its User-Agent.
-func (k *Kube) Client(agent string) (*kubernetes.Clientset, error) {
-	return kubernetes.NewForConfig(k.RESTConfig(agent))
-}
-
-// RESTConfig returns a client configuration for this Kube.
+// RESTConfig returns a client configuration for this Kube. agent is its User-Agent.
 func (k *Kube) RESTConfig(agent string) *rest.Config {
 	return &rest.Config{Host: "http://simkube", Transport: k, UserAgent: agent, QPS: -1}
 }

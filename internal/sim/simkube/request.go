@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // request is a parsed request.
@@ -175,7 +174,7 @@ func decode(kd *kind, body []byte) (runtime.Object, error) {
 }
 
 func read(body []byte, into runtime.Object, want schema.GroupVersionKind) error {
-	_, got, err := scheme.Codecs.UniversalDeserializer().Decode(body, &want, into)
+	_, got, err := decoder().Decode(body, &want, into)
 	if err != nil {
 		return apierrors.NewBadRequest("decode " + want.Kind + ": " + err.Error())
 	}

@@ -37,7 +37,7 @@ func TestReflectorFollows(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				k := New(cfg)
-				c, err := k.Client("test")
+				c, err := kubernetes.NewForConfig(k.RESTConfig("test"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,7 +79,7 @@ func TestFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen atomic.Int32
 		k := New(Config{OnRequest: func(Request) { seen.Add(1) }})
-		c, err := k.Client("test")
+		c, err := kubernetes.NewForConfig(k.RESTConfig("test"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/wherry-node/wherry/internal/core/mergepatch"
 )
 
 func metaOf(obj runtime.Object) metav1.Object {
@@ -176,7 +177,7 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 func patched(kd *kind, req *request, old *object, patch []byte) ([]byte, error) {
 	switch types.PatchType(req.contentType) {
 	case types.StrategicMergePatchType:
-		out, err := strategicpatch.StrategicMergePatch(old.json, patch, kd.new())
+		out, err := mergepatch.Apply(old.json, patch, kd.new())
 		if err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
