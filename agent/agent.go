@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -257,9 +259,23 @@ func (a *Agent) buildNode() error {
 		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		Cached:        a.own.Last, Reached: a.startup.reached,
 		Written: a.platform.reported,
-		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Log: a.log,
+		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Rand: spread(a.deps.Seed), Log: a.log,
 	})
 	return err
+}
+
+// spread returns numbers in [0, 1) that follow from the seed; nil: the seed is 0. The function may be called concurrently.
+func spread(seed uint64) func() float64 {
+	if seed == 0 {
+		return nil
+	}
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 1))
+	return func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.Float64()
+	}
 }
 
 // buildLoop wires the workers and the parts that they use.
@@ -272,6 +288,7 @@ func (a *Agent) buildLoop() error {
 			a.probed.Ran(m.Pod, m.Container, m.Kind.String(), m.Result, m.Took)
 			a.metrics.ProbeBegan(m.Kind.String(), m.Late)
 		},
+		Seed: a.deps.Seed,
 	})
 	rc := report.Config{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,

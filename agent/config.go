@@ -173,6 +173,9 @@ type Deps struct {
 	// Traces receives requests with finished spans (ExportTraceServiceRequest of OTLP) if Config.Kubelet.Tracing keeps any
 	// traces. There is one call at a time, bounded by its context. Nil: the spans are sent to tracing.endpoint.
 	Traces func(ctx context.Context, request []byte) error
+	// Seed decides how the agent spreads reports of the node and probes after its start in time; 0: by chance. With equal seeds, simulated nodes do the
+	// same at the same time.
+	Seed uint64
 	// ProcessMetrics adds the metrics of the whole process to Metrics. Set it for at most one agent of a process.
 	ProcessMetrics bool
 	// Log is required.

@@ -69,6 +69,9 @@ type Config struct {
 	// Changed, when set, is called for each change of a node or pod of the fleet. The calls for nodes and the calls for pods may be concurrent;
 	// they must return quickly.
 	Changed func(Change)
+	// Settle, when set, is called before a scenario looks at the fleet or injects a fault. It returns when all that happens at the present instant of
+	// virtual time has happened, as synctest.Wait does. Calls may be concurrent.
+	Settle func()
 	// Log is the fleet's own log, NodeLog the log of its agents. Nil: nothing is logged.
 	Log, NodeLog *slog.Logger
 }

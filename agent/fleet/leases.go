@@ -54,7 +54,9 @@ type kept struct {
 	lease heartbeat.Lease
 	link  *link
 	every time.Duration
-	first func() // called when the lease was renewed for the first time; nil: that was done
+	// random spreads the renewals. Only one renewal at a time uses it.
+	random *rand.Rand
+	first  func() // called when the lease was renewed for the first time; nil: that was done
 	// owed is when the renewal was due first. If a renewal fails, the retry is due later, but owed does not change.
 	owed time.Time
 	done bool
@@ -84,13 +86,15 @@ func (w *wheel) run(ctx context.Context) {
 }
 
 // of returns the Leases of one node, for agent.Deps. first is called when a lease was renewed for the first time.
-func (w *wheel) of(l *link, duration time.Duration, first func()) agent.Leases {
-	return leasesOf{w, l, duration, first}
+// The seed decides how the renewals spread.
+func (w *wheel) of(l *link, seed uint64, duration time.Duration, first func()) agent.Leases {
+	return leasesOf{w, l, seed, duration, first}
 }
 
 type leasesOf struct {
 	wheel    *wheel
 	link     *link
+	seed     uint64
 	duration time.Duration
 	first    func()
 }
@@ -98,7 +102,7 @@ type leasesOf struct {
 // Keep starts to renew the lease of a node, until release is called.
 func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
 	w := o.wheel
-	k := &kept{link: o.link, every: time.Duration(float64(o.duration) * renewFraction), first: o.first}
+	k := &kept{link: o.link, random: rand.New(rand.NewPCG(o.seed, 3)), every: time.Duration(float64(o.duration) * renewFraction), first: o.first}
 	k.lease = heartbeat.Lease{API: w.api, Node: node, Duration: o.duration, Timeout: k.every, Owner: func(context.Context) (types.UID, error) {
 		if u := uid(); u != "" {
 			return u, nil
@@ -171,7 +175,7 @@ func (w *wheel) renew(k *kept) {
 	case err == nil:
 		w.note(now.Sub(k.owed))
 		// Jitter spreads the renewals of nodes that joined together.
-		next = now.Add(k.every - time.Duration(rand.Float64()*0.1*float64(k.every)))
+		next = now.Add(k.every - time.Duration(k.random.Float64()*0.1*float64(k.every)))
 		k.owe(next)
 	case k.done: // the node ends, and with it the connection of this request
 	case errors.Is(err, errNoNode), !k.link.keepsLease():

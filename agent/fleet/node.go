@@ -196,8 +196,8 @@ func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 	if n.identity != nil {
 		deps.CloseConnections = n.identity.CloseAll
 	}
-	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second, func() { f.leased(n) })
-	deps.Log = f.cfg.NodeLog
+	deps.Leases = f.wheel.of(n.link, f.seedOf(n.name), time.Duration(k.NodeLeaseDurationSeconds)*time.Second, func() { f.leased(n) })
+	deps.Log, deps.Seed = f.cfg.NodeLog, f.seedOf(n.name)
 	if f.hub != nil {
 		deps.Feed = f.hub.of(n.link)
 	}

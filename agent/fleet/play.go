@@ -55,7 +55,12 @@ func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) e
 	}
 	var group sync.WaitGroup
 	for i := range s.Events {
-		group.Go(func() { f.playEvent(ctx, p, &s.Events[i], rand.New(rand.NewPCG(s.Seed, uint64(i))), say) })
+		group.Go(func() {
+			if !pause(ctx, time.Duration(i)) { // no two events are due at the same instant, so their order does not change from run to run
+				return
+			}
+			f.playEvent(ctx, p, &s.Events[i], rand.New(rand.NewPCG(s.Seed, uint64(i))), say)
+		})
 	}
 	group.Wait()
 	return ctx.Err()
@@ -64,7 +69,11 @@ func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) e
 // playEvent waits until the condition of an event is true, and then injects the event's fault as often as the event says.
 func (f *Fleet) playEvent(ctx context.Context, p *playing, e *Event, random *rand.Rand, say func(Happening)) {
 	defer f.plans(p, e, time.Time{})
-	for !f.holds(e.When) {
+	for {
+		f.settle()
+		if f.holds(e.When) {
+			break
+		}
 		if !pause(ctx, conditionPace) {
 			return
 		}
@@ -80,6 +89,7 @@ func (f *Fleet) playEvent(ctx context.Context, p *playing, e *Event, random *ran
 		if !pause(ctx, wait) {
 			return
 		}
+		f.settle()
 		h := Happening{Event: e.Name, Fault: e.Fault.Kind}
 		on, err := f.Inject(nodes, e.Fault)
 		if h.On = on; err != nil {
@@ -87,6 +97,12 @@ func (f *Fleet) playEvent(ctx context.Context, p *playing, e *Event, random *ran
 		}
 		say(h)
 		wait = e.Every
+	}
+}
+
+func (f *Fleet) settle() {
+	if f.cfg.Settle != nil {
+		f.cfg.Settle()
 	}
 }
 

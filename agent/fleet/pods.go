@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +38,34 @@ func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) err
 		}
 		return nil
 	})
+}
+
+// PlacePods creates count pods as CreatePods does, one after another, and places them itself: on the fleet's nodes in turn, in the order of their groups
+// and numbers. It is for a cluster without a scheduler.
+func (f *Fleet) PlacePods(ctx context.Context, namespace string, count int) error {
+	f.mu.Lock()
+	want := slices.Clone(f.want)
+	f.mu.Unlock()
+	var nodes []string
+	for i := range f.cfg.Groups {
+		for index := range want[i] {
+			nodes = append(nodes, f.cfg.Groups[i].nodeName(f.cfg.Name, index+1))
+		}
+	}
+	switch {
+	case count < 0 || count > MaxPods:
+		return fmt.Errorf("create %d pods: use 0 to %d", count, MaxPods)
+	case len(nodes) == 0 && count > 0:
+		return fmt.Errorf("create %d pods: the fleet has no node", count)
+	}
+	for i := range count {
+		p := f.pod(namespace, i+1)
+		p.Spec.NodeName = nodes[i%len(nodes)]
+		if _, err := f.api.Pods(namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create pod %d of %d: %w", i+1, count, err)
+		}
+	}
+	return nil
 }
 
 // createAll calls create with the numbers from 0 to count-1, several at a time. The error that an object exists already counts as success.

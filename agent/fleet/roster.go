@@ -24,6 +24,13 @@ func sliceOf(node string, slices int) int {
 	return int(h.Sum32() % uint32(slices))
 }
 
+// seedOf returns the seed of a node's random values. It is never 0, which would mean chance.
+func (f *Fleet) seedOf(node string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(node)) // the method never fails
+	return (h.Sum64() ^ f.cfg.Seed) | 1
+}
+
 // member is a node that the fleet should have.
 type member struct {
 	group *Group

@@ -39,9 +39,13 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
   wherry fleet --nodes 100 --pods 500 --scenario faults.yaml
   wherry fleet --nodes 50 --kubeconfig ~/.kube/config --yes
   wherry fleet --name big --nodes 3000 --shard auto --kubeconfig ~/.kube/config --yes
-  wherry fleet --snapshot cluster.yaml --scale 10`,
+  wherry fleet --snapshot cluster.yaml --scale 10
+  wherry fleet --virtual 1h --nodes 100 --pods 500 --scenario faults.yaml --record a.jsonl`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := r.CheckVirtual(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			r.Result = cmd.OutOrStdout()
 			return r.Run(cmd.Context(), cmd.ErrOrStderr())
 		},
@@ -74,6 +78,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.StringVar(&r.DataDir, "data-dir", "", "where the control plane keeps its data; default: a directory that is removed at the end")
 	fs.StringVar(&r.ControlPlane, "controlplane", "", "program of the control plane; default: wherry-controlplane beside this program, then in PATH")
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
+	fs.DurationVar(&r.Virtual, "virtual", 0, "run the fleet on an API server in memory for this much virtual time, as fast as the machine goes, and print the result; see docs/fleet.md")
 	fs.StringVar(&r.Metrics, "metrics", "", "serve metrics for Prometheus at this address, for example 127.0.0.1:9095, path /metrics; default: none")
 	fs.StringVar(&r.Record, "record", "", "write each change of nodes and pods to this file, for wherry fleet compare; default: none")
 	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")

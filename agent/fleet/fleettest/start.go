@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/agent/fleet"
-	"github.com/wherry-node/wherry/internal/sim/simkube"
+	"github.com/wherry-node/wherry/agent/simulated"
 )
 
 // TB is the part of testing.TB that Start uses.
@@ -56,7 +56,7 @@ func Start(t TB, nodes int) *Cluster {
 func StartConfig(t TB, cfg fleet.Config) *Cluster {
 	t.Helper()
 	if cfg.Client == nil {
-		cfg.Client, cfg.Identity = simkube.New(simkube.Config{Seed: cfg.Seed}).RESTConfig("fleettest"), fleet.Shared
+		cfg.Client, cfg.Identity = simulated.NewAPIServer(cfg.Seed).Client("fleettest"), fleet.Shared
 	}
 	f, err := fleet.New(cfg)
 	if err != nil {

@@ -27,6 +27,8 @@ type Result struct {
 	TookSeconds  float64         `json:"tookSeconds"`
 	Expectations []fleet.Outcome `json:"expectations"`
 	State        State           `json:"state"` // of the fleet, at the end
+	// Virtual is nil if the fleet ran in real time.
+	Virtual *VirtualTime `json:"virtual,omitempty"`
 }
 
 // checkOutput returns an error if a form of output is unknown.
@@ -80,10 +82,15 @@ func (c *Expect) Run(ctx context.Context, out io.Writer) error {
 
 // writeResult prints the outcome of expectations as JSON. err is nil if all held in time.
 func writeResult(out io.Writer, outcomes []fleet.Outcome, err error, took time.Duration, s State) error {
+	r := Result{Held: err == nil, TookSeconds: took.Seconds(), Expectations: outcomes, State: s}
+	return r.write(out)
+}
+
+func (r *Result) write(out io.Writer) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false) // so that an expectation reads as the user has written it
-	return e.Encode(Result{Held: err == nil, TookSeconds: took.Seconds(), Expectations: outcomes, State: s})
+	return e.Encode(r)
 }
 
 // outcomeText describes an outcome in one line.

@@ -75,6 +75,8 @@ type Run struct {
 	Metrics string
 	// Record is a file for each change of nodes and pods (see fleet.Recorder); "": none.
 	Record string
+	// Virtual is how much virtual time the whole fleet runs for, in this process alone (see runVirtual); 0: it runs in real time.
+	Virtual time.Duration
 	// Verbosity is how much the fleet and, from 2 on, its agents log.
 	Verbosity int
 }
@@ -91,6 +93,9 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	cfg, err := r.config(&in)
 	if err != nil {
 		return err
+	}
+	if r.Virtual > 0 {
+		return r.runVirtual(ctx, out, &in, cfg)
 	}
 	l, err := r.listen()
 	if err != nil {
@@ -291,7 +296,18 @@ func (p *progress) ignored(rules *simulated.Rules) {
 func (p *progress) line(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.out, "%6.1f s  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
+	p.write(time.Since(p.began), format, args...)
+}
+
+// at writes a line with a given time since the start.
+func (p *progress) at(since time.Duration, format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.write(since, format, args...)
+}
+
+func (p *progress) write(since time.Duration, format string, args ...any) {
+	fmt.Fprintf(p.out, "%6.1f s  %s\n", since.Seconds(), fmt.Sprintf(format, args...))
 }
 
 // watcher observes a running fleet and reports its state and progress to the user.

@@ -79,6 +79,10 @@ func (r *Runtime) dropFault(p *Fault) {
 // target is the pod and the container of a call.
 type target struct{ pod, container string }
 
+// of names a method's call for this target. Random numbers follow from it and from the time, and not from a count of calls: pods that start at the
+// same instant of virtual time call in any order.
+func (t target) of(method string) string { return method + "/" + t.pod + "/" + t.container }
+
 // fault returns the fault for this call, or nil. The caller holds the lock.
 func (r *Runtime) fault(method string, t target) *Fault {
 	for _, f := range r.faults {
@@ -87,8 +91,7 @@ func (r *Runtime) fault(method string, t target) *Fault {
 			continue
 		}
 		if f.Chance > 0 {
-			r.serial++
-			if r.chance("fault", method, int64(r.serial)) >= f.Chance { //nolint:gosec // bits only
+			if r.chance("fault", t.of(method), time.Now().UnixNano()) >= f.Chance {
 				continue
 			}
 		}
@@ -107,23 +110,19 @@ func (r *Runtime) fault(method string, t target) *Fault {
 func (r *Runtime) enter(ctx context.Context, method string, of func() target) (*Fault, error) {
 	r.mu.Lock()
 	r.calls[method]++
-	n := r.calls[method]
-	var t target
-	var f *Fault
-	if len(r.faults) > 0 {
-		if of != nil {
-			t = of()
-		}
-		f = r.fault(method, t)
-	}
-	r.mu.Unlock()
 	l, ok := r.cfg.Latency[method]
 	if !ok && method != methodDial {
 		l = r.cfg.Latency[""]
 	}
+	var t target
+	if of != nil && (len(r.faults) > 0 || l.Jitter > 0) {
+		t = of()
+	}
+	f := r.fault(method, t)
+	r.mu.Unlock()
 	wait := l.Mean
 	if l.Jitter > 0 {
-		wait += time.Duration((2*r.chance("latency", method, int64(n)) - 1) * float64(l.Jitter))
+		wait += time.Duration((2*r.chance("latency", t.of(method), time.Now().UnixNano()) - 1) * float64(l.Jitter))
 	}
 	wait = max(wait, 0)
 	if f != nil && f.Effect != Lost && f.Effect != KeepName {

@@ -99,7 +99,6 @@ type Runtime struct {
 		at  time.Time
 		ids map[string]bool // the IDs that newID has made at the time in the field at
 	}
-	serial uint64
 }
 
 // New returns a Runtime with only the images of Config.Images. It starts nothing.
