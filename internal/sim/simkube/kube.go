@@ -3,7 +3,6 @@ package simkube
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
@@ -67,13 +66,16 @@ type Kube struct {
 	mu      sync.Mutex
 	kinds   map[string]*kind // by group/version/resource
 	rv      uint64
-	serial  uint64
 	log     []change
 	oldest  uint64 // a watch from an older version must list again
 	watches map[*subscription]bool
 	faults  []*Fault
 	outage  error
 	counts  map[string]int
+	made    struct {
+		at   int64              // an instant
+		uids map[types.UID]bool // the UIDs that were made then
+	}
 }
 
 // New returns a Kube with the namespaces that every cluster has.
@@ -82,6 +84,7 @@ func New(cfg Config) *Kube {
 		cfg.History = 4096
 	}
 	k := &Kube{cfg: cfg, kinds: kinds(), rv: 1, oldest: 1, watches: map[*subscription]bool{}, counts: map[string]int{}}
+	k.made.uids = map[types.UID]bool{}
 	for _, ns := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		k.addNamespace(ns)
 	}
@@ -114,13 +117,23 @@ func (k *Kube) RESTConfig(agent string) *rest.Config {
 	return &rest.Config{Host: "http://simkube", Transport: k, UserAgent: agent, QPS: -1}
 }
 
-// uid derives a new UID. The caller holds the lock.
-func (k *Kube) uid() types.UID {
-	k.serial++
-	buf := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, k.cfg.Seed), k.serial)
-	b := sha256.Sum256(buf)
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]))
+// uid derives the UID of a new object from its kind, its name and the time, and not from a count: in virtual time, the order of what is created at the
+// same instant changes from run to run. The caller holds the lock.
+func (k *Kube) uid(kind, namespace, name string) types.UID {
+	now := time.Now().UnixNano()
+	if now != k.made.at {
+		k.made.at = now
+		clear(k.made.uids)
+	}
+	for n := 0; ; n++ { // more than once for an object that is deleted and created again at the same instant
+		b := sha256.Sum256(fmt.Appendf(nil, "%d %s %s/%s %d %d", k.cfg.Seed, kind, namespace, name, now, n))
+		b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+		uid := types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]))
+		if !k.made.uids[uid] {
+			k.made.uids[uid] = true
+			return uid
+		}
+	}
 }
 
 // Count returns the number of requests by "verb resource[/subresource]".

@@ -45,7 +45,7 @@ func (k *Kube) defaultPod(p *v1.Pod) {
 		}
 	}
 	if !mirror && k.cfg.TokenVolumes && (s.AutomountServiceAccountToken == nil || *s.AutomountServiceAccountToken) {
-		addTokenVolume(s, "kube-api-access-"+string(k.uid())[:5])
+		addTokenVolume(s, "kube-api-access-"+string(k.uid("kube-api-access", p.Namespace, p.Name))[:5])
 	}
 }
 

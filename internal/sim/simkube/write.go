@@ -46,7 +46,7 @@ func (k *Kube) create(kd *kind, req *request, body []byte) (answer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m.GetName() == "" && m.GetGenerateName() != "" {
-		m.SetName(m.GetGenerateName() + string(k.uid())[:5])
+		m.SetName(m.GetGenerateName() + string(k.uid("", m.GetNamespace(), m.GetGenerateName()))[:5])
 	}
 	if err := k.check(kd, obj); err != nil {
 		return answer{}, err
@@ -100,7 +100,7 @@ func (k *Kube) check(kd *kind, obj runtime.Object) error {
 // prepareCreate sets the fields that the server sets. The caller holds the lock.
 func (k *Kube) prepareCreate(kd *kind, obj runtime.Object) {
 	m := metaOf(obj)
-	m.SetUID(k.uid())
+	m.SetUID(k.uid(kd.resource, m.GetNamespace(), m.GetName()))
 	m.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	m.SetDeletionTimestamp(nil)
 	m.SetDeletionGracePeriodSeconds(nil)
