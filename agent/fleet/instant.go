@@ -10,7 +10,8 @@ import (
 
 // Instants passes the changes of a fleet in virtual time on in an order that follows from the seed alone. What happens at one instant of virtual time
 // happens in any order, so Instants keeps the changes of an instant until the next one, leaves only the last change of each node and pod, and sorts
-// them. Its methods may be called concurrently.
+// them. An instant is a millisecond, because agents that have to tell two things of the same instant apart let single nanoseconds pass. Methods may be
+// called concurrently.
 type Instants struct {
 	mu  sync.Mutex
 	to  func(Change)
@@ -28,6 +29,7 @@ func NewInstants(to func(Change)) *Instants {
 func (i *Instants) Changed(c Change) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	c.At = c.At.Truncate(time.Millisecond)
 	if c.At != i.at {
 		i.pass()
 		i.at = c.At

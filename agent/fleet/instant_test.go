@@ -13,7 +13,7 @@ import (
 func TestInstants(t *testing.T) {
 	t.Parallel()
 	pod := func(at time.Duration, name, state string) fleet.Change {
-		return fleet.Change{At: at, Node: "n", Pod: name, State: state}
+		return fleet.Change{At: at * time.Millisecond, Node: "n", Pod: name, State: state}
 	}
 	var got []fleet.Change
 	i := fleet.NewInstants(func(c fleet.Change) { got = append(got, c) })
@@ -23,6 +23,7 @@ func TestInstants(t *testing.T) {
 	} {
 		i.Changed(c)
 	}
+	i.Changed(fleet.Change{At: 2*time.Millisecond + 3, Node: "n", Pod: "b", State: "Running"})
 	i.Flush()
 	if diff := cmp.Diff([]fleet.Change{pod(0, "a", "Pending"), pod(0, "b", "Running"), pod(2, "a", "Gone")}, got); diff != "" {
 		t.Error(diff)

@@ -81,7 +81,7 @@ func (f *Fleet) playEvent(ctx context.Context, p *playing, e *Event, random *ran
 	wait := e.After
 	for range e.Times {
 		if e.Jitter > 0 {
-			wait = max(0, wait+time.Duration(random.Int64N(2*int64(e.Jitter)+1))-e.Jitter)
+			wait = max(0, wait+time.Duration(random.Int64N(2*int64(e.Jitter)+1))-e.Jitter).Truncate(time.Millisecond)
 		}
 		nodes := e.Nodes
 		nodes.Seed = random.Uint64()

@@ -40,9 +40,9 @@ func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) err
 	})
 }
 
-// PlacePods creates count pods as CreatePods does, one after another, and places them itself: on the fleet's nodes in turn, in the order of their groups
-// and numbers. It is for a cluster without a scheduler.
-func (f *Fleet) PlacePods(ctx context.Context, namespace string, count int) error {
+// PlacePods creates count pods as CreatePods does, and then the others, one after another. It places them itself: on the fleet's nodes in turn, in the
+// order of their groups and numbers, unless a pod names a node. It is for a cluster without a scheduler.
+func (f *Fleet) PlacePods(ctx context.Context, namespace string, count int, others ...*v1.Pod) error {
 	f.mu.Lock()
 	want := slices.Clone(f.want)
 	f.mu.Unlock()
@@ -55,14 +55,26 @@ func (f *Fleet) PlacePods(ctx context.Context, namespace string, count int) erro
 	switch {
 	case count < 0 || count > MaxPods:
 		return fmt.Errorf("create %d pods: use 0 to %d", count, MaxPods)
-	case len(nodes) == 0 && count > 0:
-		return fmt.Errorf("create %d pods: the fleet has no node", count)
+	case len(nodes) == 0:
+		return errors.New("create pods: the fleet has no node")
 	}
-	for i := range count {
-		p := f.pod(namespace, i+1)
-		p.Spec.NodeName = nodes[i%len(nodes)]
-		if _, err := f.api.Pods(namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create pod %d of %d: %w", i+1, count, err)
+	next := 0
+	for i := range count + len(others) {
+		var p *v1.Pod
+		if i < count {
+			p = f.pod(namespace, i+1)
+		} else {
+			p = others[i-count].DeepCopy()
+		}
+		if p.Namespace == "" {
+			p.Namespace = namespace
+		}
+		if p.Spec.NodeName == "" {
+			p.Spec.NodeName = nodes[next%len(nodes)]
+			next++
+		}
+		if _, err := f.api.Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
 	}
 	return nil

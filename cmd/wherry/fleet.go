@@ -79,6 +79,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.StringVar(&r.ControlPlane, "controlplane", "", "program of the control plane; default: wherry-controlplane beside this program, then in PATH")
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
 	fs.DurationVar(&r.Virtual, "virtual", 0, "run the fleet on an API server in memory for this much virtual time, as fast as the machine goes, and print the result; see docs/fleet.md")
+	fs.StringArrayVar(&r.Manifests, "manifest", nil, "of --virtual: file with pods, config maps and secrets to create when all nodes are Ready; may be repeated")
 	fs.StringVar(&r.Metrics, "metrics", "", "serve metrics for Prometheus at this address, for example 127.0.0.1:9095, path /metrics; default: none")
 	fs.StringVar(&r.Record, "record", "", "write each change of nodes and pods to this file, for wherry fleet compare; default: none")
 	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")

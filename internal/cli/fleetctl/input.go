@@ -1,12 +1,15 @@
 package fleetctl
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/agent/simulated"
+	"github.com/wherry-node/wherry/internal/core/manifest"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // input is what the options and the files that they name ask for.
@@ -17,7 +20,8 @@ type input struct {
 	expect    []fleet.Expectation
 	plan      *fleet.Scenario  // nil: there is no --scenario
 	rules     *simulated.Rules // nil: there are no --rules
-	sum       string           // of the files of --rules, which must be the same in all shards of a fleet
+	manifests manifest.Manifest
+	sum       string // of the files of --rules, which must be the same in all shards of a fleet
 }
 
 // read reads the files that the options name, and checks the options. It starts nothing.
@@ -43,6 +47,9 @@ func (r *Run) read() (in input, err error) {
 		if in.plan, err = readScenario(r.Scenario); err != nil {
 			return in, err
 		}
+	}
+	if err = in.readManifests(r.Manifests); err != nil {
+		return in, err
 	}
 	in.rules, in.sum, err = readRules(r.Rules)
 	return in, err
@@ -93,6 +100,28 @@ func (r *Run) groups() ([]fleet.Group, error) {
 		groups[0].Count = r.Nodes
 	}
 	return groups, nil
+}
+
+// readManifests reads files with pods, config maps and secrets.
+func (in *input) readManifests(names []string) error {
+	var errs []error
+	for _, name := range names {
+		data, err := readBounded(name, manifest.MaxBytes)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--manifest: %w", err))
+			continue
+		}
+		m := manifest.Decode(name, data)
+		errs = append(errs, m.Err())
+		for _, p := range m.Pods {
+			delete(p.Annotations, pod.AnnotationHash) // of a static pod, and these come from an API server
+		}
+		in.manifests.Pods = append(in.manifests.Pods, m.Pods...)
+		in.manifests.ConfigMaps = append(in.manifests.ConfigMaps, m.ConfigMaps...)
+		in.manifests.Notes = append(in.manifests.Notes, m.Notes...)
+		in.manifests.Secrets = append(in.manifests.Secrets, m.Secrets...)
+	}
+	return errors.Join(errs...)
 }
 
 // readBounded reads a file of at most limit bytes. The caller refuses a file that is longer: its result has limit+1 bytes.

@@ -77,6 +77,8 @@ type Run struct {
 	Record string
 	// Virtual is how much virtual time the whole fleet runs for, in this process alone (see runVirtual); 0: it runs in real time.
 	Virtual time.Duration
+	// Manifests are files with pods, config maps and secrets for a fleet in virtual time.
+	Manifests []string
 	// Verbosity is how much the fleet and, from 2 on, its agents log.
 	Verbosity int
 }

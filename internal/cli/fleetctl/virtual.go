@@ -1,6 +1,7 @@
 package fleetctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/agent/simulated"
 	"github.com/wherry-node/wherry/internal/base/bubble"
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/cli/plain"
 )
 
 // VirtualTime says how much virtual time a run had, and how long that took.
@@ -46,6 +51,9 @@ var notVirtual = []struct{ flag, why string }{
 // CheckVirtual returns an error if the user gave an option that cannot be used with --virtual. given reports whether the user gave a flag.
 func (r *Run) CheckVirtual(given func(flag string) bool) error {
 	if !given("virtual") {
+		if given("manifest") {
+			return errors.New("--manifest is for --virtual: in a cluster use kubectl apply")
+		}
 		return nil
 	}
 	var errs []error
@@ -76,6 +84,7 @@ const tellEvery = time.Second
 // virtual is a fleet in virtual time. The fields of the first part belong to the bubble; the others are atomic, and are used on both sides.
 type virtual struct {
 	run    *Run
+	pods   int // to create, in all
 	in     *input
 	cfg    fleet.Config
 	said   *progress // its time is virtual
@@ -120,7 +129,7 @@ func (r *Run) runVirtual(ctx context.Context, out io.Writer, in *input, cfg flee
 		plan.Seed ^= r.Seed
 		in.plan = &plan
 	}
-	v := &virtual{run: r, in: in, cfg: cfg, said: &progress{out: out}, stopped: func() bool { return ctx.Err() != nil }}
+	v := &virtual{run: r, pods: r.Pods + len(in.manifests.Pods), in: in, cfg: cfg, said: &progress{out: out}, stopped: func() bool { return ctx.Err() != nil }}
 	endTelling := v.tell(began)
 	unmet := bubble.Run(func(settle bubble.Settle) error {
 		v.settle = settle
@@ -149,6 +158,7 @@ func (v *virtual) live(over func()) (err error) {
 	}
 	v.said.began = time.Now()
 	v.said.ignored(v.in.rules)
+	v.noteDocuments()
 	w := &watcher{run: v.run, fleet: f, base: memory(), idle: runtime.NumGoroutine(), server: "in memory"}
 	v.state = w.state
 	ended := make(chan error, 1)
@@ -173,20 +183,26 @@ func (v *virtual) live(over func()) (err error) {
 	return errors.Join(failed, err)
 }
 
+// noteDocuments says which documents of the manifests are left out.
+func (v *virtual) noteDocuments() {
+	for _, note := range v.in.manifests.Notes {
+		v.said.line("%s", plain.Text(note.Error()))
+	}
+}
+
 // watch places the pods and looks at the fleet until the time is over. failed is why the fleet has ended before; unmet is a *fleet.Unmet.
 func (v *virtual) watch(f *fleet.Fleet, api *simulated.APIServer, ended <-chan error) (failed, unmet error) {
 	began := time.Now()
-	placed, awaits, expire := v.run.Pods == 0, v.run.Within > 0, eventsExpire
+	placed, awaits, expire := v.pods == 0, v.run.Within > 0, eventsExpire
 	for {
 		v.settle()
 		s, now := f.Status(), time.Since(began)
 		v.passed = now
 		if !placed && s.Settled() {
 			placed = true
-			v.said.line("%d nodes Ready: creating %d pods", s.Nodes.Ready, v.run.Pods)
-			if err := f.PlacePods(context.Background(), v.run.Namespace, v.run.Pods); err != nil {
-				ended := errors.New("the fleet is ended")
-				return nil, errors.Join(err, ended)
+			v.said.line("%d nodes Ready: creating %d pods", s.Nodes.Ready, v.pods)
+			if err := v.create(f, api); err != nil {
+				return nil, err
 			}
 		}
 		if now >= expire {
@@ -223,12 +239,35 @@ func (v *virtual) watch(f *fleet.Fleet, api *simulated.APIServer, ended <-chan e
 	}
 }
 
+// create creates the pods and what the manifests have.
+func (v *virtual) create(f *fleet.Fleet, api *simulated.APIServer) error {
+	ctx := context.Background()
+	c, err := kubeclient.New(api.Client("wherry-fleet"))
+	if err != nil {
+		return err
+	}
+	m := &v.in.manifests
+	for _, o := range m.ConfigMaps {
+		namespace := cmp.Or(o.Namespace, v.run.Namespace)
+		if _, err := c.ConfigMaps(namespace).Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create config map %s/%s: %w", namespace, o.Name, err)
+		}
+	}
+	for _, o := range m.Secrets {
+		namespace := cmp.Or(o.Namespace, v.run.Namespace)
+		if _, err := c.Secrets(namespace).Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create secret %s/%s: %w", namespace, o.Name, err)
+		}
+	}
+	return f.PlacePods(ctx, v.run.Namespace, v.run.Pods, m.Pods...)
+}
+
 // check stores the outcomes of the expectations, and reports whether all hold.
 func (v *virtual) check(s *fleet.Status) bool {
 	v.outcomes, v.took = nil, v.passed
 	held := true
 	for _, e := range v.in.expect {
-		o := e.Check(s, v.run.Pods)
+		o := e.Check(s, v.pods)
 		v.outcomes = append(v.outcomes, o)
 		held = held && o.Held
 	}

@@ -78,13 +78,15 @@ type Evictor struct {
 	found  []finding       // the results of besideRounds that no round has read yet
 
 	// Only the rounds use these fields. Other goroutines (see besideRounds) add their results to found.
-	state  evict.State
-	tried  *evict.Tried
-	doing  string // the subject of the last plan; "": nothing was short
-	said   map[pressure.Signal]time.Time
-	busy   bool
-	disks  map[types.UID]*evict.Usage
-	beside sync.WaitGroup
+	state evict.State
+	tried *evict.Tried
+	doing string // the subject of the last plan; "": nothing was short
+	said  map[pressure.Signal]time.Time
+	busy  bool
+	// unsettled is when the first round was that did not know the pods; zero: the pods are known.
+	unsettled time.Time
+	disks     map[types.UID]*evict.Usage
+	beside    sync.WaitGroup
 }
 
 // finding is the result of work that besideRounds ran: a removal (tried) or a measurement of disks. One of the fields is set.
@@ -236,8 +238,15 @@ const (
 
 func (e *Evictor) next(p *evict.Plan, in *evict.Input) time.Duration {
 	wait := evict.Interval(in.Policy, in.Signals)
-	if !e.cfg.Pods.Settled() {
+	switch settled := e.cfg.Pods.Settled(); {
+	case !settled:
+		if e.unsettled.IsZero() {
+			e.unsettled = in.Now
+		}
 		wait = min(wait, unsettled)
+	case !e.unsettled.IsZero(): // the rounds go on as if the first one had known the pods: what is short is noticed at the same time in each run of a simulation
+		wait -= in.Now.Sub(e.unsettled) % wait
+		e.unsettled = time.Time{}
 	}
 	if !p.WakeAt.IsZero() {
 		wait = min(wait, time.Until(p.WakeAt))

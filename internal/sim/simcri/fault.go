@@ -80,7 +80,7 @@ func (r *Runtime) dropFault(p *Fault) {
 type target struct{ pod, container string }
 
 // of names a method's call for this target. Random numbers follow from it and from the time, and not from a count of calls: pods that start at the
-// same instant of virtual time call in any order.
+// same instant of virtual time call in any order. The time is in milliseconds, because the agent itself moves single nanoseconds (see package pleg).
 func (t target) of(method string) string { return method + "/" + t.pod + "/" + t.container }
 
 // fault returns the fault for this call, or nil. The caller holds the lock.
@@ -91,7 +91,7 @@ func (r *Runtime) fault(method string, t target) *Fault {
 			continue
 		}
 		if f.Chance > 0 {
-			if r.chance("fault", t.of(method), time.Now().UnixNano()) >= f.Chance {
+			if r.chance("fault", t.of(method), time.Now().UnixMilli()) >= f.Chance {
 				continue
 			}
 		}
@@ -103,6 +103,11 @@ func (r *Runtime) fault(method string, t target) *Fault {
 		return f
 	}
 	return nil
+}
+
+// around returns a time between -most and +most, by a number between 0 and 1. It is a number of milliseconds: see target.of.
+func around(most time.Duration, chance float64) time.Duration {
+	return time.Duration((2*chance - 1) * float64(most)).Truncate(time.Millisecond)
 }
 
 // enter begins a call: it counts the call, waits for its latency and applies its fault. If the error is nil, the caller
@@ -122,7 +127,7 @@ func (r *Runtime) enter(ctx context.Context, method string, of func() target) (*
 	r.mu.Unlock()
 	wait := l.Mean
 	if l.Jitter > 0 {
-		wait += time.Duration((2*r.chance("latency", t.of(method), time.Now().UnixNano()) - 1) * float64(l.Jitter))
+		wait += around(l.Jitter, r.chance("latency", t.of(method), time.Now().UnixMilli()))
 	}
 	wait = max(wait, 0)
 	if f != nil && f.Effect != Lost && f.Effect != KeepName {

@@ -103,9 +103,9 @@ func (r *Runtime) pullOf(name string) Pull {
 		p.Size = r.sizeOf(canonical(name))
 	}
 	r.mu.Lock()
-	n := int64(r.calls["PullImage"])
+	n := time.Now().UnixMilli() // not a count, which follows from the order of what happens at the same instant
 	r.mu.Unlock()
-	p.Took = rule.Takes(p.Size, r.chance("pull", name, n))
+	p.Took = rule.Takes(p.Size, r.chance("pull", name, n)).Truncate(time.Millisecond)
 	if rule.Error != "" && (rule.Chance == 0 || r.chance("pull error", name, n) < rule.Chance) {
 		p.Err = status.Errorf(codes.Unknown, "failed to pull and unpack image %q: %s", name, rule.Error)
 	}

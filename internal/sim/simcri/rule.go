@@ -44,7 +44,7 @@ func (r *Runtime) apply(c *container, b *Behavior) {
 		b.Serves = true
 	default:
 		b.Exits, b.ExitCode, b.Reason, b.Message = true, e.Code, e.Reason, e.Message
-		b.RunFor = e.After.Duration + time.Duration((2*r.chance("exit time", c.name, 0)-1)*float64(e.Jitter.Duration))
+		b.RunFor = e.After.Duration + around(e.Jitter.Duration, r.chance("exit time", c.name, 0))
 		if e.OOM {
 			b.ExitCode, b.Reason = killed.code, ReasonOOM
 		}
