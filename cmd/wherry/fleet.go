@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,6 +46,10 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := r.CheckVirtual(cmd.Flags().Changed); err != nil {
 				return err
+			}
+			if r.Virtual > 0 {
+				// On one processor, goroutines that are due at the same instant of virtual time run in the same order each time.
+				runtime.GOMAXPROCS(1)
 			}
 			r.Result = cmd.OutOrStdout()
 			return r.Run(cmd.Context(), cmd.ErrOrStderr())
