@@ -28,7 +28,7 @@ type object struct {
 type life struct {
 	states []string // each state, in order; no two successive ones are equal
 	first  time.Duration
-	ready  time.Duration // when it was first Ready or Running and ready; 0: never
+	ready  time.Duration // when it was first Ready or Running and ready; negative: never
 	last   time.Duration
 }
 
@@ -132,13 +132,13 @@ func (h *History) add(c *Change) {
 	}
 	l := o.lives[name]
 	if l == nil {
-		l = &life{first: c.At}
+		l = &life{first: c.At, ready: -1}
 		o.lives[name] = l
 	}
 	if n := len(l.states); n == 0 || l.states[n-1] != state {
 		l.states = append(l.states, state)
 	}
-	if l.ready == 0 && (c.Ready || c.Pod == "" && c.State == StateReady) {
+	if l.ready < 0 && (c.Ready || c.Pod == "" && c.State == StateReady) {
 		l.ready = c.At
 	}
 	l.last = c.At
@@ -249,7 +249,7 @@ func (h *History) Timings() (nodes, pods Timing) {
 			i = 1
 		}
 		for _, l := range o.lives {
-			if l.ready > 0 {
+			if l.ready >= 0 {
 				of[i] = append(of[i], l.ready-l.first)
 			}
 		}

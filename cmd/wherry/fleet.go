@@ -29,6 +29,9 @@ With --kubeconfig the nodes join the cluster that you name. They have the taint 
 the cluster's own pods are not placed on them, and the label wherry.dev/fleet. At its end the command removes the nodes and
 the pods on them. After a kill, "wherry fleet clean" removes them.
 
+With --virtual the fleet runs in virtual time on an API server in memory, without any other process, for the given span, as fast as
+the machine goes. The same --seed gives the same --record, byte by byte.
+
 With --shard several processes share the nodes of one fleet. When one ends or dies, the others run its nodes. They leave the
 nodes in the cluster at their end.
 
@@ -82,7 +85,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.DurationVar(&r.Within, "within", 0, "fail with exit status 3 if that takes longer; 0: no limit")
 	fs.StringVar(&r.DataDir, "data-dir", "", "where the control plane keeps its data; default: a directory that is removed at the end")
 	fs.StringVar(&r.ControlPlane, "controlplane", "", "program of the control plane; default: wherry-controlplane beside this program, then in PATH")
-	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
+	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes; with --virtual of all random values")
 	fs.DurationVar(&r.Virtual, "virtual", 0, "run the fleet on an API server in memory for this much virtual time, as fast as the machine goes, and print the result; see docs/fleet.md")
 	fs.StringArrayVar(&r.Manifests, "manifest", nil, "of --virtual: file with pods, config maps and secrets to create when all nodes are Ready; may be repeated")
 	fs.StringVar(&r.Metrics, "metrics", "", "serve metrics for Prometheus at this address, for example 127.0.0.1:9095, path /metrics; default: none")
