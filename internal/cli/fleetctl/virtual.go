@@ -95,6 +95,7 @@ type virtual struct {
 	outcomes []fleet.Outcome
 	took     time.Duration // virtual time until the expectations held, or until the end
 	passed   time.Duration // virtual time
+	early    bool          // the user has ended the run
 
 	stopped func() bool // the user ends the command
 	asked   atomic.Bool
@@ -221,6 +222,7 @@ func (v *virtual) watch(f *fleet.Fleet, api *simulated.APIServer, ended <-chan e
 		}
 		switch {
 		case v.stopped():
+			v.early = true
 			return nil, nil
 		case now >= v.run.Virtual && len(v.run.Expect) > 0 && v.run.Within == 0 && !v.check(&s):
 			return nil, &fleet.Unmet{Outcomes: v.outcomes}
@@ -313,7 +315,7 @@ func (v *virtual) print(took time.Duration, err error) error {
 		return nil
 	}
 	if v.run.Output == "json" {
-		r := Result{Held: err == nil, TookSeconds: v.took.Seconds(), Expectations: v.outcomes, State: v.last}
+		r := Result{Held: err == nil && !v.early, TookSeconds: v.took.Seconds(), Expectations: v.outcomes, State: v.last}
 		if r.Expectations == nil {
 			r.Expectations = []fleet.Outcome{}
 		}
