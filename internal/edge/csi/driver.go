@@ -198,14 +198,16 @@ func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
+	deadline, _ := ctx.Deadline()
 	answer, err := f(ctx, req)
+	over := !time.Now().Before(deadline) || ctx.Err() != nil
 	st := status.Convert(err)
 	d.done(d.name, name, codeName(st.Code()), time.Since(began))
 	failed := &csispec.CallError{Driver: d.name, Method: name, Code: csispec.Code(st.Code())}
 	switch {
 	case err == nil:
 		return answer, nil
-	case st.Code() == codes.DeadlineExceeded && ctx.Err() != nil: // the driver can also answer with this code
+	case st.Code() == codes.DeadlineExceeded && over: // the driver can also answer with this code
 		failed.Text = fmt.Sprintf("no answer within %s", time.Since(began).Round(time.Second))
 	default:
 		failed.Text = pod.Text(st.Message())

@@ -157,6 +157,25 @@ func TestACallThatHangsEndsAfterTheTimeout(t *testing.T) {
 	})
 }
 
+// A driver learns the deadline of a call with the call. If it answers at that instant that the deadline is over, that is no answer, too, also where
+// its message is quicker than the node's own timer.
+func TestACallWhoseDeadlineTheDriverTells(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			d := connect(t, &hostile{publish: func(ctx context.Context, _ string) error {
+				deadline, _ := ctx.Deadline()
+				time.Sleep(time.Until(deadline))
+				return status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+			}})
+			err := d.Publish(t.Context(), &csi.NodePublishVolumeRequest{})
+			if want := "NodePublishVolume: no answer within 2m0s"; err == nil || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		})
+	}
+}
+
 // If a driver answers a call after the call has timed out, the answer is not used for the next call.
 func TestALateAnswerHasNoEffect(t *testing.T) {
 	t.Parallel()
