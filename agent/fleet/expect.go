@@ -143,6 +143,16 @@ func (e Expectation) Check(s *Status, wanted int) Outcome {
 	return o
 }
 
+// CheckAll checks expectations one after another, each as Check does, and reports whether all hold.
+func CheckAll(all []Expectation, s *Status, wanted int) (outcomes []Outcome, held bool) {
+	outcomes, held = make([]Outcome, len(all)), true
+	for i, e := range all {
+		outcomes[i] = e.Check(s, wanted)
+		held = held && outcomes[i].Held
+	}
+	return outcomes, held
+}
+
 // checkState checks an expectation about all nodes or all pods.
 func (e *Expectation) checkState(s *Status, wanted int) (held bool, now string) {
 	n, p := &s.Nodes, &s.Pods
@@ -231,12 +241,7 @@ func AwaitStatus(ctx context.Context, hold time.Duration, all []Expectation, rea
 			return nil, err
 		}
 		now := time.Now()
-		outcomes := make([]Outcome, len(all))
-		held := true
-		for i, e := range all {
-			outcomes[i] = e.Check(&s, wanted)
-			held = held && outcomes[i].Held
-		}
+		outcomes, held := CheckAll(all, &s, wanted)
 		switch {
 		case !held:
 			since = time.Time{}

@@ -19,15 +19,15 @@ const creations = 16
 // accountWait bounds the wait for the service account of a namespace, which a controller creates after the namespace.
 const accountWait = 30 * time.Second
 
-// MaxPods bounds how many pods CreatePods creates.
+// MaxPods bounds how many pods CreatePods and PlacePods create.
 const MaxPods = 1_000_000
 
 // CreatePods creates count pods that only the fleet's nodes can run. The scheduler chooses the nodes. The pods are named FLEET-pod-N. They
 // have the labels app=FLEET and wherry.dev/fleet, and one container that runs until it is stopped. The namespace must exist. Pods that
 // exist already are counted as created. Without Config.Keep, Run removes the pods when it ends.
 func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) error {
-	if count < 0 || count > MaxPods {
-		return fmt.Errorf("create %d pods: use 0 to %d", count, MaxPods)
+	if err := checkCount(count); err != nil {
+		return err
 	}
 	if err := f.awaitAccount(ctx, namespace); err != nil {
 		return err
@@ -43,6 +43,9 @@ func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) err
 // PlacePods creates count pods as CreatePods does, and then the others, one after another. It places them itself: on the fleet's nodes in turn, in the
 // order of their groups and numbers, unless a pod names a node. It is for a cluster without a scheduler.
 func (f *Fleet) PlacePods(ctx context.Context, namespace string, count int, others ...*v1.Pod) error {
+	if err := checkCount(count); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	want := slices.Clone(f.want)
 	f.mu.Unlock()
@@ -52,10 +55,7 @@ func (f *Fleet) PlacePods(ctx context.Context, namespace string, count int, othe
 			nodes = append(nodes, f.cfg.Groups[i].nodeName(f.cfg.Name, index+1))
 		}
 	}
-	switch {
-	case count < 0 || count > MaxPods:
-		return fmt.Errorf("create %d pods: use 0 to %d", count, MaxPods)
-	case len(nodes) == 0:
+	if len(nodes) == 0 {
 		return errors.New("create pods: the fleet has no node")
 	}
 	next := 0
@@ -76,6 +76,14 @@ func (f *Fleet) PlacePods(ctx context.Context, namespace string, count int, othe
 		if _, err := f.api.Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
+	}
+	return nil
+}
+
+// checkCount returns an error if nobody can mean this number of pods.
+func checkCount(count int) error {
+	if count < 0 || count > MaxPods {
+		return fmt.Errorf("create %d pods: use 0 to %d", count, MaxPods)
 	}
 	return nil
 }

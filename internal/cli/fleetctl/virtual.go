@@ -81,7 +81,7 @@ const (
 // tellEvery is the interval of lines about the progress, in real time.
 const tellEvery = time.Second
 
-// virtual is a fleet in virtual time. The fields of the first part belong to the bubble; the others are atomic, and are used on both sides.
+// virtual is a fleet in virtual time. The fields of the first part belong to the bubble while it lasts; those of the second are used on both sides at once.
 type virtual struct {
 	run    *Run
 	pods   int // to create, in all
@@ -266,13 +266,9 @@ func (v *virtual) create(f *fleet.Fleet, api *simulated.APIServer) error {
 
 // check stores the outcomes of the expectations, and reports whether all hold.
 func (v *virtual) check(s *fleet.Status) bool {
-	v.outcomes, v.took = nil, v.passed
-	held := true
-	for _, e := range v.in.expect {
-		o := e.Check(s, v.pods)
-		v.outcomes = append(v.outcomes, o)
-		held = held && o.Held
-	}
+	v.took = v.passed
+	outcomes, held := fleet.CheckAll(v.in.expect, s, v.pods)
+	v.outcomes = outcomes
 	return held
 }
 

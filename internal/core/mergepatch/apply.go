@@ -60,16 +60,10 @@ func object(from, patch map[string]any, t reflect.Type) (map[string]any, error) 
 		var err error
 		switch {
 		case name == directive || name == retainKeys:
-		case strings.HasPrefix(name, elementOrder):
-			name = strings.TrimPrefix(name, elementOrder)
+		case strings.HasPrefix(name, elementOrder), strings.HasPrefix(name, deleteValues):
+			_, name, _ = strings.Cut(name, "/")
 			if _, also := patch[name]; also || out[name] == nil {
-				continue // the list's own patch, below, has the order, too
-			}
-			out[name], err = list(out[name], []any{}, patch, name, memberOf(t, name))
-		case strings.HasPrefix(name, deleteValues):
-			name = strings.TrimPrefix(name, deleteValues)
-			if _, also := patch[name]; also || out[name] == nil {
-				continue
+				continue // the list's own patch, below, follows these directives, too
 			}
 			out[name], err = list(out[name], []any{}, patch, name, memberOf(t, name))
 		case strings.HasPrefix(name, "$"):
@@ -165,11 +159,11 @@ func memberOf(t reflect.Type, name string) tagged {
 func fieldNamed(t reflect.Type, name string) (reflect.StructField, bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)
-		in, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		in, _ := field(f)
 		if in == name && name != "" {
 			return f, true
 		}
-		if f.Anonymous && (in == "" || strings.Contains(options, "inline")) && f.Type.Kind() == reflect.Struct {
+		if f.Anonymous && in == "" && f.Type.Kind() == reflect.Struct {
 			if inner, ok := fieldNamed(f.Type, name); ok {
 				return inner, true
 			}

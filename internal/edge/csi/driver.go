@@ -200,14 +200,13 @@ func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	answer, err := f(ctx, req)
-	over := !time.Now().Before(deadline) || ctx.Err() != nil
 	st := status.Convert(err)
 	d.done(d.name, name, codeName(st.Code()), time.Since(began))
 	failed := &csispec.CallError{Driver: d.name, Method: name, Code: csispec.Code(st.Code())}
 	switch {
 	case err == nil:
 		return answer, nil
-	case st.Code() == codes.DeadlineExceeded && over: // the driver can also answer with this code
+	case st.Code() == codes.DeadlineExceeded && !time.Now().Before(deadline): // before the deadline, it is an answer of the driver
 		failed.Text = fmt.Sprintf("no answer within %s", time.Since(began).Round(time.Second))
 	default:
 		failed.Text = pod.Text(st.Message())
