@@ -290,7 +290,9 @@ func (s *shard) keepAlive(ctx context.Context, all map[string]*coordinationv1.Le
 	}
 	got, sent, err := s.claims.write(ctx, l, s.id)
 	if err != nil {
-		s.own = nil
+		if !sent.IsZero() {
+			s.own = nil
+		}
 		return err
 	}
 	s.own, s.ownAt = got, sent

@@ -106,9 +106,18 @@ func (c *claims) chosen(match func(*claim) bool) (out []int) {
 	return out
 }
 
-// write sends a lease with another holder ("": none) to the API server, with a bounded time. It returns when the request was sent.
+// write sends a lease with another holder ("": none) to the API server, with a bounded time. sent is when the request was sent; zero: it was not, because
+// ctx had ended. If ctx is canceled later, write waits for the answer all the same: without it, nobody knows the version of the lease, and cannot
+// release it.
 func (c *claims) write(ctx context.Context, l *coordinationv1.Lease, holder string) (got *coordinationv1.Lease, sent time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, shardRequest)
+	if err := ctx.Err(); err != nil {
+		return nil, time.Time{}, err
+	}
+	deadline := time.Now().Add(shardRequest)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	next := l.DeepCopy()
 	sent = time.Now()

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -106,6 +107,52 @@ func TestUnsureClaims(t *testing.T) {
 		b.renew(ctx)
 		if len(b.held()) != 0 || !b.permits[1].over() {
 			t.Error("a slice whose lease is deleted is not lost")
+		}
+	})
+}
+
+// slowAnswers is a connection to an API server that does what it is asked at once, and answers a second later.
+type slowAnswers struct{ kube *simkube.Kube }
+
+func (s slowAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.kube.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
+	select {
+	case <-time.After(time.Second):
+		return resp, err
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// A shard that ends while renewals are under way leaves no lease with its name: it waits for their answers, since it can release only the newest
+// version of a lease.
+func TestEndDuringARenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, ends := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 2500 * time.Millisecond} { // in the renewal of the slice, of the shard, after both
+			b := newClaims(t)
+			if err := b.shard.keepAlive(t.Context(), b.list(t)); err != nil {
+				t.Fatal(err)
+			}
+			b.take(t.Context(), []int{0}, b.list(t))
+			time.Sleep(shardRenew)
+			all, client := b.list(t), b.kube.RESTConfig("slow")
+			client.Transport = slowAnswers{b.kube}
+			slow, err := newClient(client, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.api = slow.Leases(b.f.cfg.Shard.Namespace)
+			ctx, end := context.WithCancel(t.Context())
+			time.AfterFunc(ends, end)
+			b.renew(ctx)
+			_ = b.shard.keepAlive(ctx, all) // an error says that the shard has ended
+			b.shard.leave(t.Context())
+			for name, l := range b.list(t) {
+				if holderOf(l) == b.id {
+					t.Errorf("ended after %s: the lease %s is left", ends, name)
+				}
+			}
 		}
 	})
 }
