@@ -140,6 +140,10 @@ type Deps struct {
 	CloseConnections func()
 	// Leases renews the node's lease together with those of other nodes; nil: the agent renews it.
 	Leases Leases
+	// EventTurn is called before each request that writes an event, and returns when the request may be sent, or when ctx ends, with an
+	// error. The agent calls done when the request has been answered. With it, the events of several agents wait for requests that are more
+	// urgent. Nil: events wait only for their rate limit. Calls are concurrent.
+	EventTurn func(ctx context.Context) (done func(), err error)
 	// Feed follows objects for this agent and for others. nil: the agent itself watches its pods, its Node, and the objects
 	// that its pods refer to.
 	Feed Feed

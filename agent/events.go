@@ -36,7 +36,7 @@ func (a *Agent) buildEvents() error {
 		e.shown = e.local
 		cfg.API = func(string) event.API { return e.local }
 	} else {
-		cfg.API, cfg.Rate, cfg.Before = a.clients.events, a.eventRate, a.statusFirst
+		cfg.API, cfg.Rate, cfg.Turn, cfg.Before = a.clients.events, a.eventRate, a.deps.EventTurn, a.statusFirst
 		if a.cfg.Console {
 			e.shown = event.NewLocal(maxShownEvents)
 			cfg.Keep = e.shown

@@ -91,7 +91,7 @@ func New(cfg Config) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: Config.Client: %w", err)
 	}
-	f.count = &requests{}
+	f.count = newRequests()
 	f.next = f.count.over(f.next)
 	if f.api, err = newClient(cfg.Client, nil); err != nil {
 		return nil, err
@@ -291,6 +291,8 @@ func (f *Fleet) start(m member, slice int) {
 		fleet: f, group: m.group, index: m.index, name: m.name, slice: slice, end: end, ended: make(chan struct{}), began: time.Now(), wake: make(chan struct{}, 1),
 		disk: &checkpoint.InMemory{},
 	}
+	_, known := f.known[m.name]
+	n.isNew = !known
 	var p *permit
 	if f.shard != nil {
 		p = f.shard.claims.permits[slice]

@@ -86,9 +86,9 @@ func (w *wheel) run(ctx context.Context) {
 }
 
 // of returns the Leases of one node, for agent.Deps. first is called when a lease was renewed for the first time.
-// The seed decides how the renewals spread.
-func (w *wheel) of(l *link, seed uint64, duration time.Duration, first func()) agent.Leases {
-	return leasesOf{w, l, seed, duration, first}
+// The seed decides how the renewals spread. isNew says that the cluster has no Node of this name yet, so probably no lease either.
+func (w *wheel) of(l *link, seed uint64, duration time.Duration, isNew bool, first func()) agent.Leases {
+	return leasesOf{w, l, seed, duration, isNew, first}
 }
 
 type leasesOf struct {
@@ -96,6 +96,7 @@ type leasesOf struct {
 	link     *link
 	seed     uint64
 	duration time.Duration
+	isNew    bool
 	first    func()
 }
 
@@ -103,7 +104,7 @@ type leasesOf struct {
 func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
 	w := o.wheel
 	k := &kept{link: o.link, random: rand.New(rand.NewPCG(o.seed, 3)), every: time.Duration(float64(o.duration) * renewFraction), first: o.first}
-	k.lease = heartbeat.Lease{API: w.api, Node: node, Duration: o.duration, Timeout: k.every, Owner: func(context.Context) (types.UID, error) {
+	k.lease = heartbeat.Lease{API: w.api, Node: node, Duration: o.duration, Timeout: k.every, CreateFirst: o.isNew, Owner: func(context.Context) (types.UID, error) {
 		if u := uid(); u != "" {
 			return u, nil
 		}

@@ -53,6 +53,7 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	late(s.Leases.P99.Seconds(), "0.99")
 	gauge("wherry_fleet_lease_overdue_seconds", "How long the most overdue renewal of a lease waits now.")(s.Leases.Overdue.Seconds())
 	counter("wherry_fleet_lease_failures_total", "Renewals of leases that have failed.")(float64(s.Leases.Failed))
+	gauge("wherry_fleet_events_waiting", "Events that wait now, because the API server is slow and other requests come first.")(float64(s.Requests.EventsWaiting))
 	requests := counter("wherry_fleet_api_requests_total", "Requests of the nodes to the API server.", "verb")
 	for verb, count := range s.Requests.ByVerb {
 		requests(float64(count), verb)

@@ -31,6 +31,7 @@ type node struct {
 	// identity is the node's client certificate; nil: there is none yet, or Config.Identity is not Certificate. Only run, and close after
 	// run has ended, use it.
 	identity *identity.Memory
+	isNew    bool       // the cluster had no Node of this name when this one began to join
 	disk     agent.Disk // keeps its content when the machine crashes
 	// end ends the node. ended is closed when no agent of the node runs any more.
 	end   context.CancelFunc
@@ -196,7 +197,8 @@ func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 	if n.identity != nil {
 		deps.CloseConnections = n.identity.CloseAll
 	}
-	deps.Leases = f.wheel.of(n.link, f.seedOf(n.name), time.Duration(k.NodeLeaseDurationSeconds)*time.Second, func() { f.leased(n) })
+	deps.Leases = f.wheel.of(n.link, f.seedOf(n.name), time.Duration(k.NodeLeaseDurationSeconds)*time.Second, n.isNew, func() { f.leased(n) })
+	deps.EventTurn = f.count.turns.wait
 	deps.Log, deps.Seed = f.cfg.NodeLog, f.seedOf(n.name)
 	if f.hub != nil {
 		deps.Feed = f.hub.of(n.link)

@@ -14,7 +14,10 @@ type requests struct {
 	sent   [len(verbs)]atomic.Uint64
 	failed atomic.Uint64
 	waited atomic.Int64 // nanoseconds until the answers of all requests began
+	turns  *turns       // learns how long writes take
 }
+
+func newRequests() *requests { return &requests{turns: newTurns()} }
 
 // over returns a transport that counts each request and sends it with next.
 func (q *requests) over(next http.RoundTripper) http.RoundTripper { return counted{q, next} }
@@ -37,7 +40,11 @@ func (q counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	began := time.Now()
 	resp, err := q.next.RoundTrip(r)
-	q.waited.Add(int64(time.Since(began)))
+	took := time.Since(began)
+	q.waited.Add(int64(took))
+	if err == nil && r.Method != http.MethodGet {
+		q.turns.wrote(took)
+	}
 	if err != nil && r.Context().Err() == nil || err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500) {
 		q.failed.Add(1)
 	}
@@ -50,12 +57,14 @@ type Requests struct {
 	ByVerb map[string]uint64 `json:"byVerb"` // GET, WATCH, POST, PUT, PATCH, DELETE
 	// Failed is how many got no answer, or an answer that the API server is overloaded (429) or broken (5xx).
 	Failed uint64 `json:"failed"`
+	// EventsWaiting is how many events wait now, because the API server is slow and other requests come first.
+	EventsWaiting int `json:"eventsWaiting"`
 	// Waited is the time until the answers began, of all requests together. Waited/Total is the mean.
 	Waited time.Duration `json:"waited"`
 }
 
 func (q *requests) count() Requests {
-	out := Requests{ByVerb: map[string]uint64{}, Failed: q.failed.Load(), Waited: time.Duration(q.waited.Load())}
+	out := Requests{ByVerb: map[string]uint64{}, Failed: q.failed.Load(), Waited: time.Duration(q.waited.Load()), EventsWaiting: q.turns.waiting()}
 	for i, verb := range verbs {
 		n := q.sent[i].Load()
 		out.ByVerb[verb] = n

@@ -83,7 +83,7 @@ func writeState(out io.Writer, s *State) {
 		p.Running, p.Ready, p.Pending, p.Succeeded, p.Failed, p.StartsPerSecond)
 	l := &s.Leases
 	fmt.Fprintf(t, "leases\trenewed %s late (p99 %s), %d failed\n", short(max(l.P50, l.Overdue)), short(max(l.P99, l.Overdue)), l.Failed)
-	fmt.Fprintf(t, "API\t%d requests of the nodes, %d failed, answered in %s on average\n", s.Requests.Total, s.Requests.Failed, short(mean(&s.Requests)))
+	fmt.Fprintf(t, "API\t%d requests of the nodes, %d failed, answered in %s on average%s\n", s.Requests.Total, s.Requests.Failed, short(mean(&s.Requests)), waitingEvents(&s.Requests))
 	fmt.Fprintf(t, "process\t%.0f MiB, %.0f KiB a node; %d goroutines; %.1f s of CPU\n",
 		float64(s.Memory)/(1<<20), float64(s.MemoryPerNode)/(1<<10), s.Goroutines, s.CPUSeconds)
 	_ = t.Flush() // an error means that the reader is gone

@@ -64,6 +64,14 @@ func (p process) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// waitingEvents returns a text with the number of events that wait, or "" if none waits.
+func waitingEvents(r *fleet.Requests) string {
+	if r.EventsWaiting == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d events wait", r.EventsWaiting)
+}
+
 // mean returns how long a request waited for its answer on average.
 func mean(r *fleet.Requests) time.Duration {
 	if r.Total == 0 {

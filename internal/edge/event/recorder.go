@@ -46,6 +46,9 @@ type Config struct {
 	Keep *Local
 	// Rate bounds the requests; nil: no bound.
 	Rate *rate.Limiter
+	// Turn, if set, is called before each request, and returns when the request may be sent, or when ctx ends, with an error. The Recorder
+	// calls done when the request has been answered. The events of several agents can wait there for what is more urgent.
+	Turn func(ctx context.Context) (done func(), err error)
 	// Log gets a line for each event that is sent, at -v=2, and a warning for each one that the API server refuses or
 	// that is lost; nil: no lines.
 	Log *slog.Logger
@@ -87,6 +90,9 @@ type recorded struct {
 func New(cfg Config) *Recorder {
 	if cfg.Rate == nil {
 		cfg.Rate = rate.NewLimiter(rate.Inf, 0)
+	}
+	if cfg.Turn == nil {
+		cfg.Turn = func(context.Context) (func(), error) { return func() {}, nil }
 	}
 	if cfg.Before == nil {
 		cfg.Before = func(context.Context, *v1.ObjectReference, string, string) {}
@@ -217,25 +223,30 @@ func (r *Recorder) one(ctx context.Context, ev *v1.Event, again bool) {
 
 // write creates an event. If again is set, it changes the count of the event that was created before instead.
 func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
+	if err := r.cfg.Rate.Wait(ctx); err != nil {
+		return err
+	}
+	done, err := r.cfg.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	api := r.cfg.API(ev.Namespace)
 	if again {
 		body, err := json.Marshal(map[string]any{"count": ev.Count, "lastTimestamp": ev.LastTimestamp, "message": ev.Message})
 		if err != nil {
 			return fmt.Errorf("count event: %w", err)
 		}
-		if err := r.cfg.Rate.Wait(ctx); err != nil {
-			return err
-		}
 		_, err = api.Patch(ctx, ev.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
 		// The API server has dropped the event, as it does after an hour by default. So create a new one.
+		if err := r.cfg.Rate.Wait(ctx); err != nil {
+			return err
+		}
 	}
-	if err := r.cfg.Rate.Wait(ctx); err != nil {
-		return err
-	}
-	_, err := api.Create(ctx, ev, metav1.CreateOptions{})
+	_, err = api.Create(ctx, ev, metav1.CreateOptions{})
 	return err
 }
 

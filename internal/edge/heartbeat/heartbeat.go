@@ -28,11 +28,15 @@ type Heartbeat struct {
 	// fresh makes the next round read the Node from etcd.
 	fresh atomic.Bool
 
+	// created says that this Heartbeat created the Node, so the Node probably has no lease.
+	created atomic.Bool
+
 	// woken is set by Now, so that the next turn does a round although none is due.
 	woken atomic.Bool
 
 	// Only the status loop uses the fields below.
 	registered    bool
+	justRead      bool      // the stored Node is from the registration a moment ago, so the first round need not read it
 	next          time.Time // when the next round is due
 	starting      starting
 	lastReport    time.Time
@@ -119,7 +123,7 @@ func (h *Heartbeat) turn(ctx context.Context) time.Duration {
 		if h.cfg.Register && !h.register(ctx) {
 			return rounds.Never // ctx has ended
 		}
-		h.registered = true
+		h.registered, h.justRead = true, h.cfg.Register
 	}
 	woken := h.woken.Swap(false)
 	switch {

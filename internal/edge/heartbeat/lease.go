@@ -28,6 +28,9 @@ type Lease struct {
 	// ReadFirst makes Renew read the lease before each renewal, because others may renew it, too. Without it, Renew
 	// reads the lease only after a failure.
 	ReadFirst bool
+	// CreateFirst makes the first Renew create the lease without reading it, because the Node is new and so probably has no lease. If there
+	// is one, Renew reads it then.
+	CreateFirst bool
 	// Found gets each lease that was read, before it is renewed. Optional.
 	Found func(*coordinationv1.Lease)
 
@@ -93,6 +96,12 @@ func (l *Lease) write(ctx context.Context) error {
 // readOrMake reads the lease, or creates it if it does not exist. made is true after a creation: the new lease then needs no renewal.
 func (l *Lease) readOrMake(ctx context.Context) (made bool, err error) {
 	l.last = nil
+	if l.CreateFirst {
+		if err := l.create(ctx); !apierrors.IsAlreadyExists(err) {
+			return err == nil, err
+		}
+		l.CreateFirst = false
+	}
 	reqCtx, cancel := l.bounded(ctx)
 	lease, err := l.API.Get(reqCtx, l.Node, metav1.GetOptions{})
 	cancel()
@@ -106,17 +115,24 @@ func (l *Lease) readOrMake(ctx context.Context) (made bool, err error) {
 	if !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	lease = nodestatus.NewLease(l.Node)
+	err = l.create(ctx)
+	return err == nil, err
+}
+
+// create creates the lease, which is its first renewal.
+func (l *Lease) create(ctx context.Context) error {
+	lease := nodestatus.NewLease(l.Node)
 	if err := l.fill(ctx, lease); err != nil {
-		return false, fmt.Errorf("%w (%w)", errNoOwner, err)
+		return fmt.Errorf("%w (%w)", errNoOwner, err)
 	}
-	reqCtx, cancel = l.bounded(ctx)
+	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	if lease, err = l.API.Create(reqCtx, lease, metav1.CreateOptions{}); err != nil {
-		return false, err
+	lease, err := l.API.Create(ctx, lease, metav1.CreateOptions{})
+	if err != nil {
+		return err
 	}
-	l.last = lease
-	return true, nil
+	l.last, l.CreateFirst = lease, false
+	return nil
 }
 
 // fill writes holder, time, duration and owner into a lease. If the Node is not known, it writes all but the owner and returns an

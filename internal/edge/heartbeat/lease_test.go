@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
 func TestLease(t *testing.T) {
@@ -18,7 +20,7 @@ func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.run()
-		b.want("0s get leases\n0s create leases", "leases")
+		b.want("0s create leases", "leases")
 		time.Sleep(65 * time.Second)
 		renewals := strings.Split(b.take("update leases"), "\n")
 		if len(renewals) != 6 {
@@ -50,6 +52,23 @@ func TestLease(t *testing.T) {
 
 // If the API server fails, the agent tries five times at once to update the lease. After that it tries to read or create the lease, with
 // a back-off of 200 ms to 7 s.
+// A new Node takes over the lease that an earlier Node of its name left.
+func TestNewNodeFindsAnOldLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		old := nodestatus.NewLease("n1")
+		nodestatus.RenewLease(old, "n1", "uid-of-the-earlier-node", 40*time.Second, time.Now().Add(-time.Hour))
+		b := newBench(t, old)
+		b.run()
+		b.want("0s create leases\n0s get leases\n0s update leases", "leases")
+		time.Sleep(15 * time.Second)
+		if got := b.take("leases"); strings.Count(got, "update leases") != 1 || strings.Contains(got, "get") || strings.Contains(got, "create") {
+			t.Errorf("after the first renewal the lease had the requests %q, want one update", got)
+		}
+		b.stop()
+	})
+}
+
 func TestLeaseBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -46,6 +46,7 @@ func (h *Heartbeat) tryRegister(ctx context.Context) error {
 	node, err := nodes.Create(reqCtx, res.Node, metav1.CreateOptions{})
 	if err == nil {
 		h.cfg.reached(StageRegistered)
+		h.created.Store(true) // before keep, which lets the renewal of the lease begin
 		h.keep(node)
 		h.record(res.Events)
 		h.lastReport, h.reportDelay = time.Now(), h.spread()

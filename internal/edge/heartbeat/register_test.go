@@ -107,7 +107,7 @@ func TestForbiddenCreateAdoptsWhatIsThere(t *testing.T) {
 			return nil
 		}
 		b.run()
-		b.want("0s create nodes\n0s get nodes\n0s patch nodes/status\n0s get nodes cached\n0s patch nodes/status", "nodes")
+		b.want("0s create nodes\n0s get nodes\n0s patch nodes/status\n0s patch nodes/status", "nodes")
 		if got := ready(b); got != "True" {
 			t.Errorf("Ready is %s", got)
 		}

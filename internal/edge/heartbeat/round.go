@@ -75,11 +75,16 @@ func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
 	options := metav1.GetOptions{}
 	fresh := h.fresh.Swap(false)
 	cached := try == 0 && !fresh
+	justRead := h.justRead
+	h.justRead = false
 	if cached {
 		if h.cfg.Cached != nil {
 			if n := h.cfg.Cached(); n != nil {
 				return h.known(n), nil
 			}
+		}
+		if justRead {
+			return h.Node(), nil
 		}
 		options.ResourceVersion = "0"
 	}

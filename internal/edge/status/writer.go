@@ -23,6 +23,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
+	endWithin    = time.Second            // how long the end of the last container of a deleted pod waits for the pod's final status
 	lateWithin   = 10 * time.Second       // like moreWithin, for a pod that waits for other pods to start, or that is being deleted
 	retryInitial = 200 * time.Millisecond // wait after the first failed request; it doubles with each further failure
 	retryMax     = 10 * time.Second
@@ -101,8 +102,8 @@ type entry struct {
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
 	place *place // position of the pod in the ready queue or in the waiting queue; nil: the pod is in neither
-	// since is when the wait for further changes began (see patience): when want first changed after its last acknowledgement, or when the
-	// pod left the start gate.
+	// since is when the wait for further changes began (see patience): when want first changed after its last acknowledgement, when the pod
+	// left the start gate, or when the last container of a deleted pod ended.
 	since time.Time
 	wrote time.Time // when the last request ended
 
@@ -201,9 +202,10 @@ func (w *Writer) Set(d Desired) {
 		keepTransitions(e.want.Conditions, want.Conditions)
 	}
 	if e.want == nil || !equality.Semantic.DeepEqual(e.want, want) {
+		lastEnd := e.base.DeletionTimestamp != nil && allEnded(want) && (e.want == nil || !allEnded(e.want))
 		e.want = want
 		e.version++
-		if e.acked+1 == e.version || e.since.IsZero() {
+		if e.acked+1 == e.version || e.since.IsZero() || lastEnd {
 			e.since = now
 		}
 		if e.rejected != 0 { // forget the refusal, because the part that the API rejected may have changed
@@ -361,13 +363,18 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 
 // patience returns how long a change of status waits for the next one, so that one request can contain both changes. It is above 0
 // only if another change is likely to follow soon: if the pod is being created, if it has got its sandbox, or if it is being deleted
-// and either only its generation has changed or the API already shows all its containers as terminated.
+// and either only its generation has changed or all its containers have ended. In the last case the pod is torn down at once, which
+// usually takes less than a second, and the final status says the same and more.
 func (e *entry) patience() time.Duration {
 	base := &e.base.Status
 	switch {
 	case e.base.DeletionTimestamp != nil:
-		if !e.final && (generationOnly(base, e.want) || allEnded(base)) {
+		switch {
+		case e.final:
+		case generationOnly(base, e.want), allEnded(base):
 			return lateWithin
+		case allEnded(e.want):
+			return endWithin
 		}
 	case beginning(base, e.want):
 		if e.queued {

@@ -208,40 +208,48 @@ func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
 	})
 }
 
-// When a pod is deleted, changes after the end of its last container are sent together with the final status, or alone if that
-// takes long.
-func TestTearDownIsReportedWithTheLastStatus(t *testing.T) {
+// When a pod is deleted, the end of its last container and what follows are sent together with the final status. If that takes long, they
+// are sent alone: the end of the container soon, changes after it late.
+func TestTheLastEndIsReportedWithTheFinalStatus(t *testing.T) {
 	ended := func(phase v1.PodPhase, sandbox v1.ConditionStatus) v1.PodStatus {
 		return v1.PodStatus{Phase: phase, Conditions: []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: sandbox}, {Type: v1.PodReady, Status: "False"}},
 			ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137}}}}}
 	}
 	for _, c := range []struct {
-		name string
-		took time.Duration
-		want []string
+		name          string
+		stopped, took time.Duration // from the end to the end of the sandbox, and from there to the final status
+		want          []string
 	}{
-		{"quick", 9 * time.Second, []string{"0s PATCH p Running ready=False", "10s PATCH p Failed ready=False", "10s DELETE p"}},
-		{"slow", time.Minute, []string{"0s PATCH p Running ready=False", "11s PATCH p Running ready=False", "1m1s PATCH p Failed ready=False", "1m1s DELETE p"}},
+		{"quick", 300 * time.Millisecond, 600 * time.Millisecond, []string{"900ms PATCH p Failed ready=False", "900ms DELETE p"}},
+		{"slow volumes", 2 * time.Second, 9 * time.Second, []string{"1s PATCH p Running ready=False", "11s PATCH p Failed ready=False", "11s DELETE p"}},
+		{"very slow volumes", 2 * time.Second, time.Minute,
+			[]string{"1s PATCH p Running ready=False", "12s PATCH p Running ready=False", "1m2s PATCH p Failed ready=False", "1m2s DELETE p"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := aPod("p")
 			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 			a := newAPI(p)
 			inBubble(t, a, 4, func(t *testing.T, r *rig) {
+				seen := running("True", "")
+				seen.ObservedGeneration = 2
+				r.Set(Desired{Pod: p, Status: running("True", "")})
+				time.Sleep(time.Minute)
+				r.Set(Desired{Pod: r.api.get("p"), Status: seen})
+				time.Sleep(5 * time.Second)
+				before := len(a.requests())
 				began := time.Now()
 				var got []string
 				a.fail = func(string, string) error {
 					got = append(got, time.Since(began).String())
 					return nil
 				}
-				r.Set(Desired{Pod: p, Status: ended("Running", "True")})
-				time.Sleep(time.Second)
-				p = r.api.get("p")
-				r.Set(Desired{Pod: p, Status: ended("Running", "False")})
+				r.Set(Desired{Pod: r.api.get("p"), Status: ended("Running", "True")})
+				time.Sleep(c.stopped)
+				r.Set(Desired{Pod: r.api.get("p"), Status: ended("Running", "False")})
 				time.Sleep(c.took)
 				r.Set(Desired{Pod: r.api.get("p"), Status: ended("Failed", "False"), Final: true})
 				synctest.Wait()
-				for i, said := range a.requests() {
+				for i, said := range a.requests()[before:] {
 					got[i] += " " + said
 				}
 				if diff := cmp.Diff(c.want, got); diff != "" {
