@@ -145,6 +145,7 @@ func (f *Fleet) pod(namespace string, i int) *v1.Pod {
 			NodeSelector:                  map[string]string{LabelFleet: f.cfg.Name},
 			Tolerations:                   []v1.Toleration{{Key: TaintSimulated, Operator: v1.TolerationOpExists}},
 			TerminationGracePeriodSeconds: &grace,
+			AutomountServiceAccountToken:  new(false), // nothing in a simulated container uses a token, and the API server signs each one
 			Containers:                    []v1.Container{{Name: "app", Image: "registry.example/app:1"}},
 		},
 	}

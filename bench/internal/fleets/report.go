@@ -14,6 +14,8 @@ var rows = []struct {
 	{"nodes a second", func(r Result) string { return rate(r.Nodes, r.NodesReady) }},
 	{"pods Ready, s", func(r Result) string { return seconds(r.PodsReady) }},
 	{"pods Ready a second", func(r Result) string { return rate(r.Pods, r.PodsReady) }},
+	{"  events of nodes and pods", func(r Result) string { return fmt.Sprint(r.Events) }},
+	{"  the last event after that, s", func(r Result) string { return number(r.EventsLate, r.Events > 0) }},
 	{"pods deleted (grace 1 s) and gone, s", func(r Result) string { return seconds(r.PodsGone) }},
 	{"pods gone a second", func(r Result) string { return rate(r.Pods, r.PodsGone) }},
 	{"memory of the process, MiB", func(r Result) string { return number(float64(r.Memory)/(1<<20), r.Memory > 0) }},
