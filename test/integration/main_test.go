@@ -177,7 +177,7 @@ func (e *env) begin() error {
 	rt := filepath.Join(e.dir, "rt")
 	e.addRuntime(rt)
 	go func() { runtimeUp <- e.runtimeUp(rt, e.subnet(rt)) }()
-	err := e.planeUp()
+	err := e.planeUp(scalingFlags()...)
 	if err = errors.Join(err, <-runtimeUp); err != nil {
 		return err
 	}
@@ -344,7 +344,7 @@ func endProcesses(dir string) {
 		for _, f := range files {
 			args, err := os.ReadFile(f)
 			program, _, _ := strings.Cut(string(args), "\x00")
-			ours := slices.Contains([]string{"wherry", "wherry-controlplane", "kubelet", "kubectl"}, filepath.Base(program))
+			ours := slices.Contains([]string{"wherry", "wherry-controlplane", "kubelet", "kubectl", "metrics-server"}, filepath.Base(program))
 			if err != nil || !ours || !strings.Contains(string(args), dir+"/") {
 				continue
 			}
