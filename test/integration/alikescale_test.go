@@ -58,7 +58,7 @@ func measured(t *testing.T, e *env, nodes ...string) {
 	p, err := start(log, program, "--secure-port", strconv.Itoa(port), "--cert-dir", filepath.Join(e.dir, "metrics-server"),
 		"--kubeconfig", e.kubeconfig(), "--authentication-kubeconfig", e.kubeconfig(), "--authorization-kubeconfig", e.kubeconfig(),
 		"--kubelet-insecure-tls", "--kubelet-use-node-status-port", "--kubelet-preferred-address-types", "InternalIP",
-		"--metric-resolution", "10s", "--node-selector", "kubernetes.io/hostname in ("+strings.Join(nodes, ",")+")", "-v=1")
+		"--metric-resolution", "10s", "--kubelet-request-timeout", "5s", "--node-selector", "kubernetes.io/hostname in ("+strings.Join(nodes, ",")+")", "-v=1")
 	must(err)
 	t.Cleanup(p.stop)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
