@@ -168,9 +168,12 @@ func getenv(name, otherwise string) string {
 // mainSettings are the settings of the node that all tests share: it has a console, which computes nothing while no test looks at it.
 const mainSettings = "apiVersion: wherry.dev/v1alpha1\nkind: WherryConfiguration\nconsole: {enabled: true}\n"
 
-// begin starts the control plane and the runtime concurrently, and then the node.
+// begin starts the control plane and the runtime concurrently, and then the node. On a machine whose disk is too full for nodes it fails.
 func (e *env) begin() error {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
+		return err
+	}
+	if err := enoughRoom(e.dir); err != nil {
 		return err
 	}
 	runtimeUp := make(chan error, 1)
