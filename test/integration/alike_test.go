@@ -156,7 +156,8 @@ func stateOf(s *v1.ContainerState) string {
 	return "-"
 }
 
-// reasons returns the reasons of a pod's events. It leaves out Pulling, because the real node has its images from the start.
+// reasons returns the reasons of a pod's events. It leaves out Pulling, because the real node has its images from the start, and Unhealthy, because
+// on a busy machine a readiness probe also comes between the end of a real server's process and the end of its container.
 func (a *alike) reasons(object string) []string {
 	a.Helper()
 	list, err := a.events(object)
@@ -165,7 +166,7 @@ func (a *alike) reasons(object string) []string {
 	}
 	seen := map[string]bool{}
 	for i := range list {
-		if list[i].Reason != "Pulling" {
+		if list[i].Reason != "Pulling" && list[i].Reason != "Unhealthy" {
 			seen[list[i].Type+" "+list[i].Reason] = true
 		}
 	}
