@@ -74,7 +74,7 @@ vuln: ## look for known vulnerabilities in what the agent calls (govulncheck); s
 test: dev ## all tests: of every module; as root also on a real control plane and a real containerd
 ifneq ($(ROOT),)
 	@$(DEV) packages --browser
-	@$(DEV) build wherry wherry-controlplane runc containerd "CNI plugins" crictl critest kubectl csimock "image programs"
+	@$(DEV) build wherry wherry-controlplane runc containerd "CNI plugins" crictl critest kubectl metrics-server csimock "image programs"
 	@$(DEV) images
 else
 	@echo "not root: the tests on real containers are skipped"

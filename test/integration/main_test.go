@@ -168,16 +168,19 @@ func getenv(name, otherwise string) string {
 // mainSettings are the settings of the node that all tests share: it has a console, which computes nothing while no test looks at it.
 const mainSettings = "apiVersion: wherry.dev/v1alpha1\nkind: WherryConfiguration\nconsole: {enabled: true}\n"
 
-// begin starts the control plane and the runtime concurrently, and then the node.
+// begin starts the control plane and the runtime concurrently, and then the node. On a machine whose disk is too full for nodes it fails.
 func (e *env) begin() error {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
+		return err
+	}
+	if err := enoughRoom(e.dir); err != nil {
 		return err
 	}
 	runtimeUp := make(chan error, 1)
 	rt := filepath.Join(e.dir, "rt")
 	e.addRuntime(rt)
 	go func() { runtimeUp <- e.runtimeUp(rt, e.subnet(rt)) }()
-	err := e.planeUp()
+	err := e.planeUp(scalingFlags()...)
 	if err = errors.Join(err, <-runtimeUp); err != nil {
 		return err
 	}
@@ -344,7 +347,7 @@ func endProcesses(dir string) {
 		for _, f := range files {
 			args, err := os.ReadFile(f)
 			program, _, _ := strings.Cut(string(args), "\x00")
-			ours := slices.Contains([]string{"wherry", "wherry-controlplane", "kubelet", "kubectl"}, filepath.Base(program))
+			ours := slices.Contains([]string{"wherry", "wherry-controlplane", "kubelet", "kubectl", "metrics-server"}, filepath.Base(program))
 			if err != nil || !ours || !strings.Contains(string(args), dir+"/") {
 				continue
 			}

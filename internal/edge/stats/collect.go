@@ -52,6 +52,7 @@ type podReading struct {
 	hostNetwork bool
 	group       string
 	usage       usage
+	whole       bool // the CPU time of usage is what the runtime reports of the sandbox
 	network     []device
 	sandbox     containerReading
 	containers  []containerReading // containers sorted by name
@@ -194,6 +195,7 @@ func (r *reading) takeSandboxes(stats []*runtimeapi.PodSandboxStats) {
 		if p == nil || st.GetLinux() == nil {
 			continue
 		}
+		p.whole = p.usage.cpu == nil && st.Linux.GetCpu().GetUsageCoreNanoSeconds() != nil
 		p.usage.fill(fromCRI(st.Linux.Cpu, st.Linux.Memory, nil, st.Linux.Io))
 		if p.usage.pids == nil {
 			p.usage.pids = value(st.Linux.GetProcess().GetProcessCount())
@@ -259,12 +261,16 @@ func (s *Stats) readNode(r *reading, want level) {
 			r.network = readNetwork(s.cfg.HostRoot, "")
 		}
 	} else {
+		nanos := s.totals.count(r.pods)
 		r.node = usage{at: r.at, cpu: &cpuUsage{at: r.at}, memory: &memoryUsage{at: r.at, usage: ptr(uint64(0)), workingSet: ptr(uint64(0))}}
 		for i := range r.pods {
 			r.node.add(&r.pods[i].usage)
 		}
+		r.node.cpu.nanos = nanos
 		r.allPods = r.node
 		r.node.cpu, r.node.memory = ptr(*r.node.cpu), ptr(*r.node.memory)
+		r.node.memory.workingSet = ptr(max(*r.node.memory.workingSet, leastNodeMemory))
+		r.node.memory.usage = ptr(max(*r.node.memory.usage, *r.node.memory.workingSet)) // the working set is a part of the usage
 	}
 	if m := r.node.memory; m != nil && m.workingSet != nil && s.machine().MemoryBytes > 0 {
 		m.available = ptr(less(s.machine().MemoryBytes, *m.workingSet))

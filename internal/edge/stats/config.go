@@ -121,6 +121,7 @@ func (s *Stats) machine() Machine {
 type Stats struct {
 	cfg    Config
 	rates  rates
+	totals totals
 	mounts atomic.Pointer[mounts]
 }
 

@@ -51,6 +51,7 @@ type container struct {
 	stopped bool // it has received a stop signal
 	noRoom  bool // it ends at endsAt because its memory then exceeds its limit
 	waiters []chan struct{}
+	cpu     spent
 }
 
 // exit describes how a process ends.
@@ -399,6 +400,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, req *runtimeapi.RemoveCon
 // removeContainer removes a container. The caller holds the lock.
 func (r *Runtime) removeContainer(c *container) {
 	r.at(c, time.Time{})
+	c.sb.removed += c.cpuTime(time.Now())
 	delete(r.containers, c.id)
 	delete(r.names, c.name)
 	c.sb.containers = slices.DeleteFunc(c.sb.containers, func(o *container) bool { return o == c })
@@ -419,6 +421,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, req *runtimeapi.
 	case c.state == runtimeapi.ContainerState_CONTAINER_EXITED:
 		err = status.Errorf(codes.Unknown, "failed to update resources: container %q is in %s state", c.id, c.state)
 	default:
+		c.account(time.Now())
 		c.resources = mergeResources(c.resources, req.Linux)
 		if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			if c.noRoom && !c.stopped {

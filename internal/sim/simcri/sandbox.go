@@ -26,6 +26,7 @@ type sandbox struct {
 	created     int64
 	stopped     bool
 	containers  []*container
+	removed     uint64 // CPU time of containers that are removed, in nanoseconds
 }
 
 func (s *sandbox) state() runtimeapi.PodSandboxState {

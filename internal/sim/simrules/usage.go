@@ -251,6 +251,30 @@ func (u *Usage) sumSeries(x float64) (sum float64) {
 	return sum
 }
 
+// throttledSteps is the largest number of steps in which Throttled adds up a usage that is sometimes above its limit.
+const throttledSteps = 1000
+
+// Throttled returns the usage that is added up between two times if it is at no moment larger than a limit, for example the core-seconds of a
+// container with a CPU limit. It is never negative.
+func (u *Usage) Throttled(from, to time.Duration, limit float64, seed uint64) float64 {
+	span := (to - from).Seconds()
+	switch {
+	case span <= 0:
+		return 0
+	case u.most()+u.swing() <= limit:
+		return max(0, u.Sum(to, seed)-u.Sum(from, seed))
+	case u.least()-u.swing() >= limit:
+		return limit * span
+	}
+	steps := int(min(max(1, math.Ceil(10*span)), throttledSteps)) // the usage of its middle stands for a step of a tenth of a second
+	step := (to - from) / time.Duration(steps)
+	sum := 0.0
+	for i := range steps {
+		sum += min(u.At(from+step*time.Duration(i)+step/2, seed), limit)
+	}
+	return sum * span / float64(steps)
+}
+
 // searchFor is how far Exceeds looks ahead in a usage with waves or noise, and searchStep in which steps.
 const (
 	searchFor  = 6 * time.Hour

@@ -69,6 +69,40 @@ func TestSumIsTheIntegral(t *testing.T) {
 	}
 }
 
+// Throttled is the integral of the smaller of usage and limit, in whatever parts the time is asked for.
+func TestThrottledIsTheIntegralBelowTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"{value: 5}", "{value: 5, perSecond: 2}", "{value: 10, to: 20, over: 10s}", "{value: 20, to: 0, over: 15s}",
+		"{series: [{at: 10s, value: 1}, {at: 20s, value: 30}, {at: 21s, value: 0}]}",
+		"{series: [{at: 0s, value: 1}, {at: 7s, value: 30}], repeat: true}",
+		"{value: 10, wave: {amplitude: 10, period: 8s}}", "{value: 10, noise: 10}",
+	} {
+		u := usage(t, text)
+		for _, limit := range []float64{0, 3, 12, 100, math.Inf(1)} {
+			const step = 10 * time.Millisecond
+			want, parts := 0.0, 0.0
+			for at := time.Duration(0); at < 50*time.Second; at += step {
+				want += min(u.At(at+step/2, 42), limit) * step.Seconds()
+			}
+			for at := time.Duration(0); at < 50*time.Second; at += 2500 * time.Millisecond {
+				part := u.Throttled(at, at+2500*time.Millisecond, limit, 42)
+				if part < 0 {
+					t.Errorf("%s with limit %v: %v from %s on", text, limit, part, at)
+				}
+				parts += part
+			}
+			whole := u.Throttled(0, 50*time.Second, limit, 42)
+			if tolerance := 0.01*want + 0.05; math.Abs(whole-want) > tolerance || math.Abs(parts-want) > tolerance {
+				t.Errorf("%s with limit %v: %v, in parts %v, want %v", text, limit, whole, parts, want)
+			}
+		}
+		if got := u.Throttled(time.Second, time.Second, 1, 42); got != 0 {
+			t.Errorf("%s: %v in no time", text, got)
+		}
+	}
+}
+
 // Exceeds finds the first time at which the usage is larger than the limit.
 func TestExceeds(t *testing.T) {
 	t.Parallel()

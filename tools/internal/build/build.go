@@ -67,6 +67,8 @@ func Targets() []Target {
 			Args: []string{"test", "-c", "-vet=off", "-ldflags", "-s -w", "-o", "{bin}/critest", "sigs.k8s.io/cri-tools/cmd/critest"}},
 		{Name: "kubectl", Module: "tools/kubectl", Env: static, Makes: []string{"kubectl"},
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/kubectl", "."}},
+		{Name: "metrics-server", Module: "tools/metricsserver", Env: static, Makes: []string{"metrics-server"},
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/metrics-server", "sigs.k8s.io/metrics-server/cmd/metrics-server"}},
 		{Name: "image programs", Module: "tools", Env: static, Makes: []string{"images/web"},
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/web", "./images/web"}},
 		{Name: "csimock", Module: "conformance", Env: static, Makes: []string{"csimock"},
