@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 )
@@ -290,6 +291,9 @@ func (f *Fleet) start(m member, slice int) {
 	n := &node{
 		fleet: f, group: m.group, index: m.index, name: m.name, slice: slice, end: end, ended: make(chan struct{}), began: time.Now(), wake: make(chan struct{}, 1),
 		disk: &checkpoint.InMemory{},
+	}
+	if len(m.group.CSIDrivers) > 0 {
+		n.volumes = &agent.VolumeFiles{}
 	}
 	var p *permit
 	if f.shard != nil {

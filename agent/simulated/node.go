@@ -46,6 +46,9 @@ type Config struct {
 	Images []string
 	// RuntimeHandlers are the names of the runtime's handlers, besides the default one. RuntimeClass objects refer to them.
 	RuntimeHandlers []string
+	// CSIDrivers are the node's CSI drivers. VolumeFiles, if set, has the records of their volumes, and outlives the node like Disk.
+	CSIDrivers  []CSIDriver
+	VolumeFiles *agent.VolumeFiles
 	// Log gets one line per change in the runtime, at debug level; nil: no log.
 	Log *slog.Logger
 }
@@ -92,7 +95,7 @@ func New(cfg Config) *Node {
 	n := &Node{runtime: runtime}
 	n.machine = agent.SimulatedMachine(agent.Shape{
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
-		PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests,
+		PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests, LocalDrivers: localDrivers(cfg.CSIDrivers), VolumeFiles: cfg.VolumeFiles,
 		Used: func() agent.Used {
 			memory, disk, processes := runtime.Used()
 			return n.pressures.on(agent.Used{Memory: memory, Storage: disk, Processes: processes})
