@@ -236,7 +236,7 @@ func (a *Agent) buildNode() error {
 		}
 	})
 	a.node = nodefacts.New(nodefacts.Config{
-		Settings: a.settings, Machine: a.platform.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing, VolumesInUse: a.platform.inUse,
+		Settings: a.settings, Machine: a.platform.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing, VolumesInUse: a.platform.inUse, Devices: a.deps.Machine.devices(),
 		Pressure: func(ctx context.Context) pressure.Result { return a.evictor.Pressure(ctx) },
 	})
 	k := &a.cfg.Kubelet

@@ -76,6 +76,8 @@ type Shape struct {
 	LocalDrivers map[string]func(VolumePaths) csi.NodeServer
 	// VolumeFiles, if set, has the records of volumes of LocalDrivers. It is for a machine that boots again with its old disk.
 	VolumeFiles *VolumeFiles
+	// Devices returns the devices that pods request as extended resources; nil: there are none. It is called often and concurrently.
+	Devices func() []Devices
 	// Mounts, if set, has the simulated mounts of Volumes. So they can outlive the Machine, and the CSI drivers can show what they have
 	// mounted. nil: the Machine knows only the mounts that its agents make.
 	Mounts MountTable
@@ -95,6 +97,13 @@ type MountTable interface {
 type Used struct {
 	Memory, Storage int64 // bytes
 	Processes       int64
+}
+
+// Devices are the devices of one kind of a simulated machine. The Node has Count of the resource in its capacity, and Healthy in what it can
+// allocate.
+type Devices struct {
+	Resource       string
+	Count, Healthy int64
 }
 
 // Disk is the part of a simulated machine's disk that outlives agents. It stores one checkpoint per pod; only the agent
@@ -171,6 +180,22 @@ func (m *Machine) fixed(name string) *nodefacts.Fixed {
 		}
 	}
 	return f
+}
+
+// devices returns the function that says which devices a simulated machine has; nil: it has none.
+func (m *Machine) devices() func() nodestatus.Devices {
+	if m.shape.Devices == nil {
+		return nil
+	}
+	return func() nodestatus.Devices {
+		out := nodestatus.Devices{Capacity: v1.ResourceList{}, Allocatable: v1.ResourceList{}}
+		for _, d := range m.shape.Devices() {
+			name := v1.ResourceName(d.Resource)
+			out.Capacity[name] = *resource.NewQuantity(d.Count, resource.DecimalSI)
+			out.Allocatable[name] = *resource.NewQuantity(d.Healthy, resource.DecimalSI)
+		}
+		return out
+	}
 }
 
 // Kept returns how many pods have a checkpoint on a simulated machine.

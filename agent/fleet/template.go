@@ -49,6 +49,7 @@ type groupFile struct {
 	Images          []string                     `json:"images"`
 	RuntimeHandlers []string                     `json:"runtimeHandlers"`
 	Latency         map[string]latencyFile       `json:"latency"`
+	Devices         []simulated.Devices          `json:"devices"`
 	CSIDrivers      []CSIDriver                  `json:"csiDrivers"`
 	Kubelet         kubelet.KubeletConfiguration `json:"kubelet"`
 }
@@ -128,7 +129,7 @@ func (t *template) group(i int) Group {
 	g := Group{
 		Name: f.Name, Count: 1, NodeName: f.NodeName, CPUs: f.CPUs, Memory: f.Memory, Storage: f.Storage, Labels: f.Labels, Taints: f.Taints, Region: f.Region,
 		Zones: f.Zones, ProviderID: f.ProviderID, Images: f.Images, RuntimeHandlers: f.RuntimeHandlers,
-		CSIDrivers: f.CSIDrivers,
+		Devices: f.Devices, CSIDrivers: f.CSIDrivers,
 	}
 	if f.Count != nil {
 		g.Count = *f.Count

@@ -303,6 +303,7 @@ func newFleetFault() *cobra.Command {
   slow-api   the node's requests to the API server take longer: --delay
   lease      the node does not renew its lease
   pressure   processes outside the pods use --memory, --disk or --processes, in percent of the machine
+  devices    devices of --resource are unhealthy: all, or as many as --unhealthy
   exit       running containers end once: --pod, --container, --exit-code or --oom
 
 The fault lasts until "wherry fleet heal", or for the time of --for.`,
@@ -311,7 +312,7 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
   wherry fleet fault runtime --all --method PullImage --delay 30s
   wherry fleet fault pressure fleet-node-3 --memory 99 --for 5m
   wherry fleet fault exit --all --pod 'web-*' --oom`,
-		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "exit"},
+		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "devices", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
 			if f.Fault.Kind == fleet.FaultSlowAPI { // two kinds of faults use the flag --delay
@@ -335,6 +336,8 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
 	fs.Float64Var(&f.Fault.Pressure.Memory, "memory", 0, "of pressure: this part of the memory is in use, in percent")
 	fs.Float64Var(&f.Fault.Pressure.Disk, "disk", 0, "of pressure: this part of the disk is in use, in percent")
 	fs.Float64Var(&f.Fault.Pressure.Processes, "processes", 0, "of pressure: this part of the process IDs is in use, in percent")
+	fs.StringVar(&f.Fault.Devices.Resource, "resource", "", "of devices: the extended resource, for example example.com/gpu")
+	fs.IntVar(&f.Fault.Devices.Unhealthy, "unhealthy", 0, "of devices: this many are unhealthy; 0: all")
 	fs.StringVar(&f.Fault.Exit.Namespace, "pod-namespace", "", "of exit: only containers of pods in namespaces that match this pattern")
 	fs.StringVar(&f.Fault.Exit.Pod, "pod", "", "of exit: only containers of pods whose names match this pattern")
 	fs.StringVar(&f.Fault.Exit.Container, "container", "", "of exit: only containers whose names match this pattern")
