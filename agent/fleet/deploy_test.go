@@ -85,7 +85,7 @@ func get[T any](t *testing.T, all map[string]any, key string) T {
 // The manifests fit each other: names, labels, mounts, and files that the command can read.
 func TestManifestsOfAFleet(t *testing.T) {
 	t.Parallel()
-	all := manifests(t, "rbac.yaml", "fleet.yaml", "pods-with-tokens.yaml")
+	all := manifests(t, "rbac.yaml", "fleet.yaml", "pods-with-tokens.yaml", "csi-drivers.yaml")
 	set := get[*appsv1.StatefulSet](t, all, "StatefulSet wherry-fleet/big")
 	pod := set.Spec.Template
 	for what, selector := range map[string]map[string]string{

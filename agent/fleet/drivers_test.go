@@ -76,6 +76,24 @@ func (b *bench) attach(t *testing.T, node, handle string) {
 	}
 }
 
+// grow does what a resizer does for a claim that asks for more.
+func (b *bench) grow(t *testing.T, name, size string) {
+	t.Helper()
+	volume := fmt.Appendf(nil, `{"spec":{"capacity":{"storage":%q}}}`, size)
+	if _, err := b.admin.CoreV1().PersistentVolumes().Patch(t.Context(), "pv-"+name, types.MergePatchType, volume, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	claims := b.admin.CoreV1().PersistentVolumeClaims("default")
+	asked := fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size)
+	if _, err := claims.Patch(t.Context(), name, types.MergePatchType, asked, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	status := fmt.Appendf(nil, `{"status":{"allocatedResources":{"storage":%q},"allocatedResourceStatuses":{"storage":"NodeResizePending"}}}`, size)
+	if _, err := claims.Patch(t.Context(), name, types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // diskPod creates a pod with a claim.
 func (b *bench) diskPod(t *testing.T, name, node, claim string) {
 	t.Helper()
@@ -174,18 +192,8 @@ func TestVolumeGrowsOnANodeOfAFleet(t *testing.T) {
 		b.disk(t, "d")
 		b.diskPod(t, "db", "f-node-1", "d")
 		b.until(t, "the pod runs", running(1))
-		grow := []byte(`{"spec":{"capacity":{"storage":"2Gi"}}}`)
-		if _, err := b.admin.CoreV1().PersistentVolumes().Patch(t.Context(), "pv-d", types.MergePatchType, grow, metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		status := []byte(`{"status":{"allocatedResources":{"storage":"2Gi"},"allocatedResourceStatuses":{"storage":"NodeResizePending"}}}`)
+		b.grow(t, "d", "2Gi")
 		claims := b.admin.CoreV1().PersistentVolumeClaims("default")
-		if _, err := claims.Patch(t.Context(), "d", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := claims.Patch(t.Context(), "d", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
-			t.Fatal(err)
-		}
 		time.Sleep(2 * time.Minute)
 		c, err := claims.Get(t.Context(), "d", metav1.GetOptions{})
 		if err != nil || c.Status.Capacity.Storage().String() != "2Gi" || len(c.Status.AllocatedResourceStatuses) > 0 {
@@ -222,6 +230,95 @@ func TestDriversAtRest(t *testing.T) { //nolint:paralleltest // it counts gorout
 		const shared = 3 // goroutines that are not those of a node
 		if with > without+shared {
 			t.Errorf("%d goroutines with drivers, %d without", with, without)
+		}
+	})
+}
+
+// The rights of csi-drivers.yaml are enough for a fleet whose nodes have CSI drivers, and the fleet uses each of them.
+func TestRightsForCSIDrivers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newShared(t, 2)
+		c := &checker{rights: rights(t, manifests(t, "rbac.yaml", "csi-drivers.yaml")), refused: map[right]bool{}}
+		if _, err := b.admin.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "wherry-fleet"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p := b.run("a", func(cfg *fleet.Config) {
+			cfg.Groups = diskGroup(2)
+			cfg.Groups[0].CSIDrivers = append(cfg.Groups[0].CSIDrivers, fleet.CSIDriver{Name: "other.example.com"})
+			cfg.Identity, cfg.Shard.Namespace = fleet.Shared, "wherry-fleet"
+			cfg.Client.Transport = checked{c, cfg.Client.Transport}
+		})
+		b.settle(p)
+		cluster := &bench{kube: b.kube, admin: b.admin}
+		cluster.disk(t, "d")
+		cluster.diskPod(t, "db", "f-node-1", "d")
+		time.Sleep(time.Second)
+		cluster.attach(t, "f-node-1", "d")
+		time.Sleep(time.Minute)
+		cluster.grow(t, "d", "2Gi")
+		time.Sleep(2 * time.Minute)
+		if s := p.Status(); s.Pods.Running != 1 {
+			t.Errorf("pods: %+v", s.Pods)
+		}
+		if err := b.admin.CoreV1().Pods("default").Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		p.stop()
+		for r := range c.refused {
+			t.Errorf("the manifests do not allow %+v", r)
+		}
+		for r := range rights(t, manifests(t, "csi-drivers.yaml")) {
+			if !c.rights[r] {
+				t.Errorf("nothing uses %+v", r)
+			}
+		}
+	})
+}
+
+// A fleet with Config.Storage creates a storage class and a CSIDriver for each driver. It keeps those that exist, and at its end removes only
+// its own.
+func TestStorageClassesOfAFleet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		groups := diskGroup(1)
+		groups[0].CSIDrivers = append(groups[0].CSIDrivers, fleet.CSIDriver{Name: "other.example.com"})
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 1}}})
+		b.until(t, "the node joins", settled)
+		b.end(t)
+		if _, err := b.admin.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "other.example.com"}, Provisioner: "somebody.example.com",
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.run(t, fleet.Config{Name: "f", Groups: groups, Storage: true})
+		b.until(t, "the node joins", settled)
+		names := func() (out []string) {
+			classes, err := b.admin.StorageV1().StorageClasses().List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range classes.Items {
+				out = append(out, c.Name+" of "+c.Provisioner)
+			}
+			drivers, err := b.admin.StorageV1().CSIDrivers().List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range drivers.Items {
+				out = append(out, "driver "+d.Name)
+			}
+			slices.Sort(out)
+			return out
+		}
+		want := []string{"disks.example.com of disks.example.com", "driver disks.example.com", "driver other.example.com", "other.example.com of somebody.example.com"}
+		if got := names(); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		b.end(t)
+		if got := names(); !slices.Equal(got, want[3:]) {
+			t.Errorf("at the end: %q, want %q", got, want[3:])
 		}
 	})
 }

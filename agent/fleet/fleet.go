@@ -16,6 +16,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
+	"github.com/wherry-node/wherry/internal/sim/simstorage"
 )
 
 const (
@@ -47,6 +48,9 @@ type Fleet struct {
 	wake   chan struct{}
 	// serving is set by Run before any node starts; nil: the nodes have no HTTPS API.
 	serving *serving
+
+	// storage makes and attaches volumes; nil: nobody here does.
+	storage *simstorage.Storage
 
 	// shard divides the nodes between several processes; nil: this process runs all nodes.
 	shard *shard
@@ -114,6 +118,7 @@ func New(cfg Config) (*Fleet, error) {
 		}
 		f.hub = newHub(f.api, mine)
 	}
+	f.storage = newStorage(f)
 	f.pods = &podWatch{f: f, pods: map[types.UID]podState{}}
 	f.told = newChanges(cfg.Changed, f.age)
 	if cfg.Shard.Name != "" {
@@ -181,6 +186,9 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 	if f.access != nil {
 		group.Go(func() { f.access.run(parts) })
 	}
+	if f.storage != nil {
+		group.Go(func() { f.storage.Run(parts) })
+	}
 	f.mu.Lock()
 	f.began = time.Now()
 	f.mu.Unlock()
@@ -198,6 +206,7 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 		return nil
 	}
 	done, err := clean(final, f.api, f.selector(), nil)
+	err = errors.Join(err, f.closeStorage(final))
 	f.cfg.Log.Info("the fleet is removed from the cluster", "nodes", done.Nodes, "pods", done.Pods)
 	return err
 }

@@ -79,6 +79,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.BoolVar(&r.NoTaint, "no-taint", false, "do not taint the nodes, so that the scheduler may place any pod of the cluster of --kubeconfig on them")
 	fs.StringVar(&r.Identity, "identity", "impersonate", "the nodes' user: impersonate (each node as itself), certificate (the same, with a certificate that the cluster signs) or shared (all as the user of the kubeconfig)")
 	fs.BoolVar(&r.OwnWatches, "own-watches", false, "each node watches its objects itself, as real nodes do; otherwise all share one watch")
+	fs.BoolVar(&r.Storage, "storage", false, "make and attach the volumes of the template's CSI drivers in the cluster of --kubeconfig, too")
 	fs.BoolVar(&r.NoServe, "no-serve", false, "serve no HTTPS API for the nodes: a node needs less memory, and kubectl logs, exec and top do not work")
 	fleetExpect(fs, &r.Expect, &r.Hold, &r.Output)
 	fs.BoolVar(&r.Once, "once", false, "end when the expectations hold; without any: when all nodes are Ready and all pods Running")
