@@ -51,6 +51,7 @@ type Fleet struct {
 
 	// storage makes and attaches volumes; nil: nobody here does.
 	storage *simstorage.Storage
+	slices  *slicePublisher // nil: no group has devices of DRA drivers
 
 	// shard divides the nodes between several processes; nil: this process runs all nodes.
 	shard *shard
@@ -118,7 +119,7 @@ func New(cfg Config) (*Fleet, error) {
 		}
 		f.hub = newHub(f.api, mine)
 	}
-	f.storage = newStorage(f)
+	f.storage, f.slices = newStorage(f), newSlicePublisher(f)
 	f.pods = &podWatch{f: f, pods: map[types.UID]podState{}}
 	f.told = newChanges(cfg.Changed, f.age)
 	if cfg.Shard.Name != "" {
@@ -174,6 +175,10 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 			end()
 		})
 	}
+	f.mu.Lock()
+	f.began = time.Now()
+	f.mu.Unlock()
+	f.slices.open(parts)
 	group.Go(func() { kubeclient.Follow(parts, nodeWatch{f}, followRetry) })
 	group.Go(func() { kubeclient.Follow(parts, f.pods, followRetry) })
 	group.Go(func() { f.wheel.run(parts) })
@@ -189,13 +194,11 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 	if f.storage != nil {
 		group.Go(func() { f.storage.Run(parts) })
 	}
-	f.mu.Lock()
-	f.began = time.Now()
-	f.mu.Unlock()
 	f.manage(ctx)
 	f.endAll()
 	cancel()
 	group.Wait()
+	f.slices.wait()
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
 	if f.shard != nil {
