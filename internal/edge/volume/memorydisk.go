@@ -15,13 +15,12 @@ import (
 // MemoryDisk is a Disk in memory. The zero value is an empty one.
 type MemoryDisk struct {
 	mu sync.Mutex
-	// files has the content of each file and nil for each directory, by path. The directory / is always there.
+	// files has the content of each file and nil for each directory, by path. The content of a file is never nil, not even if it is empty. The
+	// directory / is always there.
 	files map[string][]byte
 }
 
 var _ Disk = (*MemoryDisk)(nil)
-
-// The content of a directory in MemoryDisk.files is nil, that of a file is not, not even if it is empty.
 
 // MkdirAll makes a directory, and those above it that are missing.
 func (d *MemoryDisk) MkdirAll(dir string, _ fs.FileMode) error {
@@ -30,13 +29,18 @@ func (d *MemoryDisk) MkdirAll(dir string, _ fs.FileMode) error {
 	if d.files == nil {
 		d.files = map[string][]byte{}
 	}
+	var missing []string
 	for ; dir != "/"; dir = filepath.Dir(dir) {
-		switch content, there := d.files[dir]; {
-		case there && content != nil:
+		content, there := d.files[dir]
+		if there && content != nil {
 			return wrong("mkdir", dir, syscall.ENOTDIR)
-		case there:
-			return nil
 		}
+		if there {
+			break
+		}
+		missing = append(missing, dir)
+	}
+	for _, dir := range missing {
 		d.files[dir] = nil
 	}
 	return nil
