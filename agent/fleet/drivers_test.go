@@ -320,5 +320,18 @@ func TestStorageClassesOfAFleet(t *testing.T) {
 		if got := names(); !slices.Equal(got, want[3:]) {
 			t.Errorf("at the end: %q, want %q", got, want[3:])
 		}
+		time.Sleep(time.Minute)
+		b.run(t, fleet.Config{Name: "f", Groups: groups, Storage: true, Keep: true})
+		b.until(t, "the node joins", settled)
+		b.end(t)
+		if got := names(); !slices.Equal(got, want) {
+			t.Errorf("with Keep: %q, want %q", got, want)
+		}
+		if _, err := fleet.Clean(t.Context(), b.kube.RESTConfig("test"), "f"); err != nil {
+			t.Error(err)
+		}
+		if got := names(); !slices.Equal(got, want[3:]) {
+			t.Errorf("after Clean: %q, want %q", got, want[3:])
+		}
 	})
 }

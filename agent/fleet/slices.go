@@ -53,6 +53,7 @@ type slicePublisher struct {
 	ctx   context.Context // set by open
 	slots chan struct{}
 	group sync.WaitGroup
+	none  sync.Once // logs once that the cluster has no resource slices
 
 	mu   sync.Mutex
 	done map[string]types.UID // the Nodes whose slices are published, or are being published
@@ -107,7 +108,9 @@ func (p *slicePublisher) see(n *v1.Node) {
 			case err == nil:
 				return
 			case apierrors.IsNotFound(err):
-				p.f.cfg.Log.Warn("the cluster has no resource slices (resource.k8s.io/v1): the devices of DRA drivers are not published", "node", name)
+				p.none.Do(func() {
+					p.f.cfg.Log.Warn("the cluster has no resource slices (resource.k8s.io/v1): the devices of DRA drivers are not published")
+				})
 				return
 			}
 			p.f.cfg.Log.Warn("the devices of DRA drivers of a node are not published; trying again", "node", name, "err", err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/agent/fleet"
 )
@@ -128,6 +129,10 @@ func TestResourceSlicesOfAFleet(t *testing.T) {
 			t.Errorf("with another template: %d slices, deletions %q", len(server.objects), server.deletes)
 		}
 		third.stop()
+		server.deletes = nil
+		if _, err := fleet.Clean(t.Context(), &rest.Config{Host: "http://simkube", Transport: server}, "f"); err != nil || !slices.Equal(server.deletes, []string{"wherry.dev/fleet=f"}) {
+			t.Errorf("clean: %v, deletions %q", err, server.deletes)
+		}
 		for r := range c.refused {
 			t.Errorf("the manifests do not allow %+v", r)
 		}
