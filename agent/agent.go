@@ -236,7 +236,7 @@ func (a *Agent) buildNode() error {
 		}
 	})
 	a.node = nodefacts.New(nodefacts.Config{
-		Settings: a.settings, Machine: a.platform.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing, VolumesInUse: a.platform.inUse,
+		Settings: a.settings, Machine: a.platform.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing, VolumesInUse: a.platform.inUse, Devices: a.deps.Machine.devices(),
 		Pressure: func(ctx context.Context) pressure.Result { return a.evictor.Pressure(ctx) },
 	})
 	k := &a.cfg.Kubelet
@@ -371,10 +371,7 @@ func (a *Agent) parts() []part {
 		{name: "image collection", begin: a.collector.Begin},
 		{name: "objects", begin: a.platform.objects.Begin},
 	}...)
-	if a.platform.plugins != nil {
-		parts = append(parts, part{name: "plugins", run: a.platform.plugins}, part{name: "visits of volumes", run: a.platform.visits},
-			part{name: "limits of CSI drivers", run: a.platform.driverLimits})
-	}
+	parts = append(parts, a.platform.drivers...)
 	if a.server != nil {
 		parts = append(parts, part{name: "server", run: a.serve})
 	}

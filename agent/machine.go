@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,9 @@ type Machine struct {
 	// mounts and power belong to a simulated machine.
 	mounts volume.SimulatedHost
 	power  power
+	// memory has the volumes of local, the CSI drivers of this process. They belong to a simulated machine.
+	memory volume.MemoryHost
+	local  map[string]csi.NodeServer
 }
 
 // RealMachine returns the machine of the process. Pods get directories, mounts and cgroups there.
@@ -66,6 +70,14 @@ type Shape struct {
 	// Drivers has the machine's CSI drivers by name, each with a function that connects to its Node service (gRPC). A driver registers as
 	// soon as an agent has started. Drivers has no effect without Volumes or without an API server.
 	Drivers map[string]func(context.Context) (net.Conn, error)
+	// LocalDrivers are CSI drivers in this process, by name, each with a function that starts its Node service on this machine. They are for
+	// a machine without Volumes: their volumes are in memory, so that pods with such volumes start and leave nothing on the host. Like
+	// Drivers, they register as soon as an agent has started, and have no effect without an API server.
+	LocalDrivers map[string]func(VolumePaths) csi.NodeServer
+	// VolumeFiles, if set, has the records of volumes of LocalDrivers. It is for a machine that boots again with its old disk.
+	VolumeFiles *VolumeFiles
+	// Devices returns the devices that pods request as extended resources; nil: there are none. It is called often and concurrently.
+	Devices func() []Devices
 	// Mounts, if set, has the simulated mounts of Volumes. So they can outlive the Machine, and the CSI drivers can show what they have
 	// mounted. nil: the Machine knows only the mounts that its agents make.
 	Mounts MountTable
@@ -85,6 +97,13 @@ type MountTable interface {
 type Used struct {
 	Memory, Storage int64 // bytes
 	Processes       int64
+}
+
+// Devices are the devices of one kind of a simulated machine. The Node has Count of the resource in its capacity, and Healthy in what it can
+// allocate.
+type Devices struct {
+	Resource       string
+	Count, Healthy int64
 }
 
 // Disk is the part of a simulated machine's disk that outlives agents. It stores one checkpoint per pod; only the agent
@@ -124,6 +143,9 @@ func SimulatedMachine(s Shape) *Machine {
 	if s.Mounts != nil {
 		m.mounts.Table = s.Mounts
 	}
+	if len(s.LocalDrivers) > 0 {
+		m.startLocal()
+	}
 	if s.Keep && m.kept == nil {
 		m.kept = &checkpoint.InMemory{}
 	}
@@ -158,6 +180,22 @@ func (m *Machine) fixed(name string) *nodefacts.Fixed {
 		}
 	}
 	return f
+}
+
+// devices returns the function that says which devices a simulated machine has; nil: it has none.
+func (m *Machine) devices() func() nodestatus.Devices {
+	if m.shape.Devices == nil {
+		return nil
+	}
+	return func() nodestatus.Devices {
+		out := nodestatus.Devices{Capacity: v1.ResourceList{}, Allocatable: v1.ResourceList{}}
+		for _, d := range m.shape.Devices() {
+			name := v1.ResourceName(d.Resource)
+			out.Capacity[name] = *resource.NewQuantity(d.Count, resource.DecimalSI)
+			out.Allocatable[name] = *resource.NewQuantity(d.Healthy, resource.DecimalSI)
+		}
+		return out
+	}
 }
 
 // Kept returns how many pods have a checkpoint on a simulated machine.

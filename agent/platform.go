@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -25,7 +26,6 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/cri"
 	"github.com/wherry-node/wherry/internal/edge/csi"
-	"github.com/wherry-node/wherry/internal/edge/csinode"
 	"github.com/wherry-node/wherry/internal/edge/image"
 	"github.com/wherry-node/wherry/internal/edge/objects"
 	"github.com/wherry-node/wherry/internal/edge/plugin"
@@ -58,13 +58,10 @@ type platform struct {
 	dialer      probe.Dialer
 	http        perform.HTTPDoer
 	prepare     func(ctx context.Context) error
-	plugins     func(context.Context) error          // registers CSI drivers until ctx ends; nil: the node accepts none
+	drivers     []part                               // what the node's CSI drivers and their volumes need; empty: the node accepts no drivers
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
-	visits      func(context.Context) error          // checks the mounted volumes periodically until ctx ends; nil: not used
-	// driverLimits keeps the limits of CSI drivers up to date until ctx ends; nil: not used.
-	driverLimits func(context.Context) error
-	reported     func(*v1.Node) // called after each round of the heartbeat, with the newest Node; nil: not used
-	nodeChanged  func()         // called when volumesInUse or volumesAttached of the Node have changed; nil: not used
+	reported    func(*v1.Node)                       // called after each round of the heartbeat, with the newest Node; nil: not used
+	nodeChanged func()                               // called when volumesInUse or volumesAttached of the Node have changed; nil: not used
 }
 
 type volumes interface {
@@ -129,12 +126,10 @@ func (a *Agent) buildPlatform() error {
 	}
 	if dir := a.deps.Machine.shape.Volumes; dir != "" {
 		if registry := a.buildVolumes(g, dir, &a.deps.Machine.mounts, a.deps.Machine.dialDriver, refresh); registry != nil {
-			g.plugins = a.deps.Machine.registers(registry, a.log)
+			g.drivers = append(g.drivers, part{name: "plugins", begin: a.deps.Machine.registers(registry, slices.Collect(maps.Keys(a.deps.Machine.shape.Drivers)), a.log)})
 		}
 	} else {
-		g.volumes = volume.NewInMemory(volume.Config{
-			RootDir: "/var/lib/kubelet", Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh,
-		})
+		a.buildVolumesInMemory(g, refresh)
 	}
 	if kept := a.deps.Machine.kept; kept != nil {
 		g.volumes = keptVolumes{g.volumes, kept}
@@ -164,9 +159,9 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	real.LayerDir = a.layerDir
 	g.machine, g.signals = real, real.Signals
 	if registry := a.buildVolumes(g, a.cfg.RootDir, host, csi.Socket, refresh); registry != nil {
-		g.plugins = plugin.New(plugin.Config{
+		g.drivers = append(g.drivers, part{name: "plugins", run: plugin.New(plugin.Config{
 			Dir: filepath.Join(a.cfg.RootDir, "plugins_registry"), Handlers: map[string]plugin.Handler{drivers.PluginType: registry}, Log: a.log,
-		}).Run
+		}).Run})
 	}
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans
@@ -190,43 +185,6 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 		return a.prepareCgroups(ctx, groups)
 	}
 	return nil
-}
-
-// buildVolumes builds the handling of volumes below the directory root. If there is an API server, it also builds that of CSI drivers, and
-// returns where they register; otherwise it returns nil.
-func (a *Agent) buildVolumes(g *platform, root string, host volume.Host, dial csi.Dial, refresh func(types.UID)) *drivers.Drivers {
-	cfg := volume.Config{
-		RootDir: root, Host: host, Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
-		Operated: func(op volume.Operation) { a.metrics.VolumeOperated(op.Plugin, op.Name, op.Migrated, op.Took, op.Err) },
-	}
-	if a.deps.Client == nil {
-		g.volumes = volume.New(cfg)
-		return nil
-	}
-	var volumes *volume.Volumes
-	var cluster drivers.Cluster = csinode.New(csinode.Config{API: a.clients.api.CSINodes(), Nodes: a.clients.api.Nodes(), NodeName: a.cfg.NodeName})
-	if a.offline.keeper != nil {
-		cluster = a.offline.keeper.Drivers(cluster)
-	}
-	registry := drivers.New(drivers.Config{
-		Cluster: cluster, Objects: a.clients.api.CSIDrivers(), Dial: dial,
-		Registered: func(name string) { volumes.DriverRegistered(name) }, Called: a.metrics.DriverCalled, Log: a.log,
-	})
-	cfg.Driver = func(name string) volume.Driver {
-		if d := registry.Driver(name); d != nil {
-			return d
-		}
-		return nil // a nil interface, not an interface with a nil pointer
-	}
-	cfg.InUseChanged = func() { a.heartbeat.Now() } // the heartbeat is built later
-	cfg.Health = gates(&a.cfg).Enabled("CSIVolumeHealth")
-	cfg.Exceeded, g.driverLimits = registry.Exceeded, registry.Run
-	cfg.ClaimStatus = nodeClaims{api: a.clients.api}
-	cfg.Event = a.events.record
-	volumes = volume.New(cfg)
-	g.volumes, g.inUse, g.nodeChanged, g.visits = volumes, volumes.InUse, volumes.NodeChanged, volumes.Run
-	g.reported = func(n *v1.Node) { volumes.Reported(n.Status.VolumesInUse) }
-	return registry
 }
 
 // layerDir returns where the runtime keeps the writable layers of containers. "": the directory is not known, or no eviction

@@ -28,6 +28,9 @@ func (f *Fleet) begin(ctx context.Context) error {
 		err = f.access.open(ctx)
 	}
 	if err == nil {
+		err = f.openStorage(ctx)
+	}
+	if err == nil {
 		err = f.openServing(ctx)
 	}
 	if err != nil && f.shard != nil {

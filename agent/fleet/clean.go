@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,12 +23,13 @@ const deletions = 16
 // Removed says what Clean has removed.
 type Removed struct {
 	Nodes, Pods int
-	// Unchecked names the kinds of objects that the user may not delete, so that objects of a fleet with certificates may be left.
+	// Unchecked names the kinds of objects that the user may not delete, so that objects of a fleet with certificates or storage may be left.
 	Unchecked string
 }
 
 // Clean removes everything that a fleet left in a cluster: its Nodes, their leases, the pods on them, the pods that the fleet
-// created, and, if its nodes had certificates, its bootstrap token, bindings and certificate requests. name is the fleet's name; "": all
+// created, if its nodes had certificates, its bootstrap token, bindings and certificate requests, and with Config.Storage, its storage classes
+// and CSI drivers, and the resource slices of the Nodes. name is the fleet's name; "": all
 // fleets. The fleet must not run. After an error Clean continues with the next object; it returns all errors, joined.
 func Clean(ctx context.Context, client *rest.Config, name string) (Removed, error) {
 	api, err := newClient(client, nil)
@@ -35,7 +37,7 @@ func Clean(ctx context.Context, client *rest.Config, name string) (Removed, erro
 		return Removed{}, err
 	}
 	done, err := clean(ctx, api, selectorOf(name), nil)
-	for _, k := range accessKinds {
+	for _, k := range slices.Concat(accessKinds, storageKinds, sliceKinds) {
 		switch kindErr := k.removeAll(ctx, api, selectorOf(name)); {
 		case apierrors.IsForbidden(kindErr):
 			if done.Unchecked != "" {

@@ -56,6 +56,11 @@ type Config struct {
 	// Shard makes the fleet one of several processes that run its nodes together. Its zero value means that this process runs all nodes.
 	// Such a fleet leaves its Nodes in the cluster, as with Keep.
 	Shard Shard
+	// Storage lets Run do what a provisioner, an attacher and a resizer do, for the CSI drivers of the groups: it makes the volumes of claims,
+	// says that they are attached, and lets them grow. Run also creates, for each driver, a CSIDriver and a StorageClass of the driver's name,
+	// unless they exist, and removes them at its end. The cluster must have the controllers of Kubernetes, and the user of Client rights on
+	// these objects. Processes that share a fleet cannot have it.
+	Storage bool
 	// Address is an address of this host at which the API server reaches the nodes' HTTPS APIs, each on a port of its own, for kubectl
 	// logs, exec, attach and port-forward, and for metrics. If it is the zero Addr, the nodes serve no HTTPS API, and their address is
 	// 127.0.0.1.
@@ -105,6 +110,8 @@ func (c *Config) check() error {
 		return errors.New("fleet: Config.Address needs Config.Dir")
 	case c.Identity != Impersonate && c.Identity != Shared && c.Identity != Certificate:
 		return fmt.Errorf("fleet: Config.Identity: %q: use %s, %s or %s", c.Identity, Impersonate, Shared, Certificate)
+	case c.Storage && c.Shard.Name != "":
+		return errors.New("fleet: Config.Storage: of processes that share a fleet, none makes volumes: run a fleet of one process, or other controllers for the CSI drivers")
 	case c.Identity == Certificate && c.Shard.Name != "":
 		return errors.New("fleet: Config.Shard: processes that share a fleet cannot give its nodes certificates: use another Config.Identity, or one process")
 	}

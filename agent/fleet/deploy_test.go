@@ -85,7 +85,7 @@ func get[T any](t *testing.T, all map[string]any, key string) T {
 // The manifests fit each other: names, labels, mounts, and files that the command can read.
 func TestManifestsOfAFleet(t *testing.T) {
 	t.Parallel()
-	all := manifests(t, "rbac.yaml", "fleet.yaml", "pods-with-tokens.yaml")
+	all := manifests(t, "rbac.yaml", "fleet.yaml", "pods-with-tokens.yaml", "csi-drivers.yaml", "resource-slices.yaml")
 	set := get[*appsv1.StatefulSet](t, all, "StatefulSet wherry-fleet/big")
 	pod := set.Spec.Template
 	for what, selector := range map[string]map[string]string{
@@ -224,6 +224,8 @@ func rightFor(r *http.Request) (out right) {
 	}
 	out.verb = map[string]string{"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[r.Method]
 	switch {
+	case out.verb == "delete" && len(parts) == 1:
+		out.verb = "deletecollection"
 	case out.verb != "":
 	case r.URL.Query().Get("watch") != "":
 		out.verb = "watch"

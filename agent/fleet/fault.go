@@ -36,12 +36,14 @@ const (
 	// its pods in the order of their priority; without one, nothing happens until somebody crashes the machine. When the fault is healed,
 	// the shutdown is cancelled.
 	FaultShutdown FaultKind = "shutdown"
+	// FaultDevices makes devices of the node unhealthy, as Fault.Devices says. Pods that have devices keep them.
+	FaultDevices FaultKind = "devices"
 	// FaultExit ends running containers once, as Fault.Exit says. It does not last.
 	FaultExit FaultKind = "exit"
 )
 
 // faultKinds are all kinds.
-var faultKinds = []FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime, FaultSlowAPI, FaultLease, FaultPressure, FaultShutdown, FaultExit}
+var faultKinds = []FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime, FaultSlowAPI, FaultLease, FaultPressure, FaultShutdown, FaultDevices, FaultExit}
 
 // Fault is something that goes wrong on nodes.
 type Fault struct {
@@ -52,6 +54,8 @@ type Fault struct {
 	Delay time.Duration `json:"delay"`
 	// Pressure is for FaultPressure.
 	Pressure simulated.Pressure `json:"pressure"`
+	// Devices is for FaultDevices.
+	Devices simulated.DeviceFault `json:"devices"`
 	// Exit is for FaultExit.
 	Exit Exit `json:"exit"`
 	// For is how long the fault lasts; 0: until Heal.
@@ -180,6 +184,8 @@ func (fault *Fault) check() error {
 		return fmt.Errorf("fault %s needs a delay", fault.Kind)
 	case fault.Kind == FaultPressure:
 		return fault.Pressure.Check()
+	case fault.Kind == FaultDevices:
+		return fault.Devices.Check()
 	case fault.Kind == FaultExit && fault.For > 0:
 		return fmt.Errorf("fault %s happens once: it has no duration", fault.Kind)
 	case fault.Kind == FaultExit:
@@ -269,6 +275,15 @@ func (n *node) suffer(fault Fault, number int) error {
 			return err
 		}
 		active.end, active.text = end, pressing(&fault.Pressure)
+	case FaultDevices:
+		if n.sim == nil {
+			return fmt.Errorf("node %s has crashed: it has no devices", n.name)
+		}
+		end, err := n.sim.Fail(fault.Devices)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.name, err)
+		}
+		active.end, active.text = end, unhealthy(&fault.Devices)
 	case FaultShutdown:
 		if n.sim == nil {
 			return fmt.Errorf("node %s has crashed: it cannot shut down", n.name)
@@ -296,6 +311,14 @@ func pressing(p *simulated.Pressure) string {
 	return strings.Join(what, ", ")
 }
 
+// unhealthy returns a short text that says which devices a fault makes unhealthy.
+func unhealthy(d *simulated.DeviceFault) string {
+	if d.Unhealthy == 0 {
+		return "all of " + d.Resource
+	}
+	return fmt.Sprintf("%d of %s", d.Unhealthy, d.Resource)
+}
+
 // describe returns a short text that says how a fault makes the runtime misbehave.
 func describe(r *simulated.Fault) string {
 	var what []string
@@ -314,10 +337,10 @@ func describe(r *simulated.Fault) string {
 	return text
 }
 
-// forgetFaultsOfMachine removes the node's faults of the kinds FaultRuntime, FaultPressure and FaultShutdown, because the runtime, the
-// processes and the shutdown have ended in a crash of the machine. The caller holds the lock.
+// forgetFaultsOfMachine removes the node's faults of the kinds FaultRuntime, FaultPressure, FaultShutdown and FaultDevices, because the runtime,
+// the processes, the shutdown and the state of the devices have ended in a crash of the machine. The caller holds the lock.
 func (n *node) forgetFaultsOfMachine() {
-	of := []FaultKind{FaultRuntime, FaultPressure, FaultShutdown}
+	of := []FaultKind{FaultRuntime, FaultPressure, FaultShutdown, FaultDevices}
 	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return slices.Contains(of, a.kind) })
 }
 

@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
+	"github.com/wherry-node/wherry/internal/sim/simstorage"
 )
 
 const (
@@ -46,6 +48,10 @@ type Fleet struct {
 	wake   chan struct{}
 	// serving is set by Run before any node starts; nil: the nodes have no HTTPS API.
 	serving *serving
+
+	// storage makes and attaches volumes; nil: nobody here does.
+	storage *simstorage.Storage
+	slices  *slicePublisher // nil: no group has devices of DRA drivers
 
 	// shard divides the nodes between several processes; nil: this process runs all nodes.
 	shard *shard
@@ -113,6 +119,7 @@ func New(cfg Config) (*Fleet, error) {
 		}
 		f.hub = newHub(f.api, mine)
 	}
+	f.storage, f.slices = newStorage(f), newSlicePublisher(f)
 	f.pods = &podWatch{f: f, pods: map[types.UID]podState{}}
 	f.told = newChanges(cfg.Changed, f.age)
 	if cfg.Shard.Name != "" {
@@ -168,6 +175,10 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 			end()
 		})
 	}
+	f.mu.Lock()
+	f.began = time.Now()
+	f.mu.Unlock()
+	f.slices.open(parts)
 	group.Go(func() { kubeclient.Follow(parts, nodeWatch{f}, followRetry) })
 	group.Go(func() { kubeclient.Follow(parts, f.pods, followRetry) })
 	group.Go(func() { f.wheel.run(parts) })
@@ -180,13 +191,14 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 	if f.access != nil {
 		group.Go(func() { f.access.run(parts) })
 	}
-	f.mu.Lock()
-	f.began = time.Now()
-	f.mu.Unlock()
+	if f.storage != nil {
+		group.Go(func() { f.storage.Run(parts) })
+	}
 	f.manage(ctx)
 	f.endAll()
 	cancel()
 	group.Wait()
+	f.slices.wait()
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
 	if f.shard != nil {
@@ -197,6 +209,7 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 		return nil
 	}
 	done, err := clean(final, f.api, f.selector(), nil)
+	err = errors.Join(err, f.closeStorage(final))
 	f.cfg.Log.Info("the fleet is removed from the cluster", "nodes", done.Nodes, "pods", done.Pods)
 	return err
 }
@@ -293,6 +306,9 @@ func (f *Fleet) start(m member, slice int) {
 	}
 	_, known := f.known[m.name]
 	n.isNew = !known
+	if len(m.group.CSIDrivers) > 0 {
+		n.volumes = &agent.VolumeFiles{}
+	}
 	var p *permit
 	if f.shard != nil {
 		p = f.shard.claims.permits[slice]

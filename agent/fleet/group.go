@@ -52,6 +52,12 @@ type Group struct {
 	// Images, RuntimeHandlers and Latency are like those of simulated.Config.
 	Images, RuntimeHandlers []string
 	Latency                 map[string]simulated.Latency
+	// Devices are the devices of each node that pods request as extended resources, each name at most once.
+	Devices []simulated.Devices
+	// CSIDrivers are the CSI drivers of each node.
+	CSIDrivers []CSIDriver
+	// ResourceSlices are the devices of DRA drivers on each node, each driver at most once.
+	ResourceSlices []ResourceSlices
 	// Kubelet is a complete configuration; nil: agent.DefaultConfiguration. If it has no clusterDNS, the nodes have the address that kubeadm
 	// chooses, 10.96.0.10.
 	Kubelet *kubelet.KubeletConfiguration
@@ -170,6 +176,9 @@ func (g *Group) check(bad func(field, format string, args ...any)) {
 		bad("count", "%d: use 0 to %d", g.Count, MaxNodes)
 	}
 	g.checkPatterns(bad)
+	g.checkDevices(bad)
+	g.checkDrivers(bad)
+	g.checkSlices(bad)
 	if g.CPUs < 0 || g.CPUs > 1<<20 {
 		bad("cpus", "%d: use a whole number from 1 on, or leave it out", g.CPUs)
 	}

@@ -31,8 +31,9 @@ type node struct {
 	// identity is the node's client certificate; nil: there is none yet, or Config.Identity is not Certificate. Only run, and close after
 	// run has ended, use it.
 	identity *identity.Memory
-	isNew    bool       // the cluster had no Node of this name when this one began to join
-	disk     agent.Disk // keeps its content when the machine crashes
+	isNew    bool               // the cluster had no Node of this name when this one began to join
+	disk     agent.Disk         // keeps its content when the machine crashes
+	volumes  *agent.VolumeFiles // like disk; nil: the group has no CSI drivers
 	// end ends the node. ended is closed when no agent of the node runs any more.
 	end   context.CancelFunc
 	ended chan struct{}
@@ -235,7 +236,8 @@ func (n *node) machine() *simulated.Node {
 	return simulated.New(simulated.Config{
 		CPUs: g.CPUs, Memory: g.Memory, Storage: g.Storage, Disk: n.disk, PollManifests: true, Seed: n.fleet.cfg.Seed + uint64(n.index),
 		Latency: g.Latency, Images: g.Images, RuntimeHandlers: g.RuntimeHandlers, Rules: n.fleet.cfg.Rules,
-		Address: n.fleet.cfg.Address, Logs: n.fleet.cfg.Dir != "",
+		Address: n.fleet.cfg.Address, Logs: n.fleet.cfg.Dir != "", CSIDrivers: g.drivers(n.fleet.cfg.Name, n.name, n.index), VolumeFiles: n.volumes,
+		Devices: g.Devices,
 	})
 }
 

@@ -73,10 +73,11 @@ type eventFile struct {
 	Nodes  *nodesFile      `json:"nodes"`
 	Fault  FaultKind       `json:"fault"`
 	// Only the field for the event's kind of fault may be set.
-	Runtime  *runtimeFile        `json:"runtime"`
-	Delay    *metav1.Duration    `json:"delay"`
-	Pressure *simulated.Pressure `json:"pressure"`
-	Exit     *Exit               `json:"exit"`
+	Runtime  *runtimeFile           `json:"runtime"`
+	Delay    *metav1.Duration       `json:"delay"`
+	Pressure *simulated.Pressure    `json:"pressure"`
+	Devices  *simulated.DeviceFault `json:"devices"`
+	Exit     *Exit                  `json:"exit"`
 }
 
 type nodesFile struct {
@@ -187,6 +188,9 @@ func (f *eventFile) event(i int, bad func(field, text string)) Event {
 	if f.Pressure != nil {
 		e.Fault.Pressure = *f.Pressure
 	}
+	if f.Devices != nil {
+		e.Fault.Devices = *f.Devices
+	}
 	if f.Exit != nil {
 		e.Fault.Exit = *f.Exit
 	}
@@ -200,7 +204,10 @@ func (f *eventFile) check(e *Event, bad func(field, text string)) {
 		field string
 		kind  FaultKind
 		set   bool
-	}{{"runtime", FaultRuntime, f.Runtime != nil}, {"delay", FaultSlowAPI, f.Delay != nil}, {"pressure", FaultPressure, f.Pressure != nil}, {"exit", FaultExit, f.Exit != nil}} {
+	}{
+		{"runtime", FaultRuntime, f.Runtime != nil}, {"delay", FaultSlowAPI, f.Delay != nil}, {"pressure", FaultPressure, f.Pressure != nil},
+		{"devices", FaultDevices, f.Devices != nil}, {"exit", FaultExit, f.Exit != nil},
+	} {
 		if part.set && f.Fault != part.kind {
 			bad(part.field, fmt.Sprintf("only the fault %s has this field", part.kind))
 		}

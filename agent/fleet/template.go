@@ -49,6 +49,9 @@ type groupFile struct {
 	Images          []string                     `json:"images"`
 	RuntimeHandlers []string                     `json:"runtimeHandlers"`
 	Latency         map[string]latencyFile       `json:"latency"`
+	Devices         []simulated.Devices          `json:"devices"`
+	CSIDrivers      []CSIDriver                  `json:"csiDrivers"`
+	ResourceSlices  []ResourceSlices             `json:"resourceSlices"`
 	Kubelet         kubelet.KubeletConfiguration `json:"kubelet"`
 }
 
@@ -127,6 +130,7 @@ func (t *template) group(i int) Group {
 	g := Group{
 		Name: f.Name, Count: 1, NodeName: f.NodeName, CPUs: f.CPUs, Memory: f.Memory, Storage: f.Storage, Labels: f.Labels, Taints: f.Taints, Region: f.Region,
 		Zones: f.Zones, ProviderID: f.ProviderID, Images: f.Images, RuntimeHandlers: f.RuntimeHandlers,
+		Devices: f.Devices, CSIDrivers: f.CSIDrivers, ResourceSlices: f.ResourceSlices,
 	}
 	if f.Count != nil {
 		g.Count = *f.Count

@@ -1,11 +1,14 @@
 package fleet
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/agent/simulated"
 )
 
 const goodTemplate = `apiVersion: wherry.dev/v1alpha1
@@ -21,6 +24,11 @@ groups:
   region: r1
   zones: [a, b]
   providerID: sim://{region}/{zone}/{node}
+  devices: [{resource: example.com/gpu, count: 8}]
+  csiDrivers:
+  - {name: ebs.csi.example, maxVolumes: 25, topology: {topology.ebs.csi.example/zone: "{zone}"}}
+  resourceSlices:
+  - {driver: gpu.example.com, devices: 2, attributes: {model: a100, cores: 64, ecc: true}, capacity: {memory: 80Gi}}
   latency: {RunPodSandbox: {mean: 100ms, jitter: 20ms}}
   kubelet: {maxPods: 250, evictionHard: {memory.available: 5%}}
 - name: big
@@ -34,10 +42,15 @@ func TestParseTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &groups[0]
-	got := []any{g.nodeName("f", 2), g.labels("f", 2), g.providerID("f", "f-s002", 2), g.Kubelet.MaxPods, g.Memory.String(), g.Latency["RunPodSandbox"].Mean.String()}
+	got := []any{g.nodeName("f", 2), g.labels("f", 2), g.providerID("f", "f-s002", 2), g.Kubelet.MaxPods, g.Memory.String(), g.Latency["RunPodSandbox"].Mean.String(),
+		g.Devices, g.drivers("f", "f-s002", 2), deviceText(t, &g.ResourceSlices[0]),
+	}
 	want := []any{
 		"f-s002", map[string]string{LabelFleet: "f", LabelGroup: "small", "tier": "small", v1.LabelTopologyRegion: "r1", v1.LabelTopologyZone: "b"},
 		"sim://r1/b/f-s002", int32(250), "16Gi", "100ms",
+		[]simulated.Devices{{Resource: "example.com/gpu", Count: 8}},
+		[]simulated.CSIDriver{{Name: "ebs.csi.example", NodeID: "f-s002", MaxVolumes: 25, Topology: map[string]string{"topology.ebs.csi.example/zone": "b"}}},
+		`{"attributes":{"cores":{"int":64},"ecc":{"bool":true},"model":{"string":"a100"}},"capacity":{"memory":{"value":"80Gi"}},"name":"device-1"}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -46,6 +59,17 @@ func TestParseTemplate(t *testing.T) {
 	if name := groups[1].nodeName("f", 1); name != "f-big-1" {
 		t.Errorf("the default name is %q", name)
 	}
+}
+
+// deviceText returns the last device of a driver as JSON.
+func deviceText(t *testing.T, s *ResourceSlices) string {
+	t.Helper()
+	all := s.devices()
+	text, err := json.Marshal(all[len(all)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // The error for each invalid template names the file, the line and the field.
@@ -73,6 +97,18 @@ func TestBadTemplates(t *testing.T) {
 		{"kubelet value", head + "groups:\n- kubelet:\n    maxPods: -5\n", "t.yaml:5: groups[0].kubelet.maxPods: "},
 		{"kubelet map", head + "groups:\n- kubelet:\n    evictionHard:\n      memory.available: much\n", "t.yaml:6: groups[0].kubelet.evictionHard[memory.available]: "},
 		{"the fleet's field", head + "groups:\n- kubelet:\n    port: 5\n", "t.yaml:5: groups[0].kubelet.port: the fleet chooses the port"},
+		{"driver", head + "groups:\n- csiDrivers:\n  - name: Disks\n", "t.yaml:5: groups[0].csiDrivers[0].name: \"Disks\""},
+		{"driver twice", head + "groups:\n- csiDrivers:\n  - name: a\n  - name: a\n", "t.yaml:6: groups[0].csiDrivers[1].name: another driver"},
+		{"volumes", head + "groups:\n- csiDrivers:\n  - name: a\n    maxVolumes: -1\n", "t.yaml:6: groups[0].csiDrivers[0].maxVolumes: -1: use 1 to"},
+		{"topology", head + "groups:\n- csiDrivers:\n  - name: a\n    topology:\n      a/zone: \"{zon}\"\n", "t.yaml:7: groups[0].csiDrivers[0].topology[a/zone]: {zon} is unknown"},
+		{"topology without zones", head + "groups:\n- csiDrivers:\n  - name: a\n    topology: {a/zone: \"{zone}\"}\n", "t.yaml:6: groups[0].csiDrivers[0].topology[a/zone]: \"\" is no value"},
+		{"topology of the node", head + "groups:\n- zones: [b]\n  csiDrivers:\n  - name: a\n    topology: {topology.kubernetes.io/zone: c}\n", "t.yaml:7: groups[0].csiDrivers[0].topology[topology.kubernetes.io/zone]: \"c\": the group gives"},
+		{"devices", head + "groups:\n- devices:\n  - resource: cpu\n    count: 1\n", "t.yaml:5: groups[0].devices[0].resource: \"cpu\": use a name with a domain"},
+		{"no devices", head + "groups:\n- devices:\n  - resource: a.b/c\n", "t.yaml:5: groups[0].devices[0].count: 0: use 1 to"},
+		{"DRA driver", head + "groups:\n- resourceSlices:\n  - driver: GPU\n    devices: 1\n", "t.yaml:5: groups[0].resourceSlices[0].driver: \"GPU\""},
+		{"no DRA devices", head + "groups:\n- resourceSlices:\n  - driver: a.b\n", "t.yaml:5: groups[0].resourceSlices[0].devices: 0: use 1 to"},
+		{"attribute", head + "groups:\n- resourceSlices:\n  - driver: a.b\n    devices: 1\n    attributes:\n      share: 0.5\n", "t.yaml:8: groups[0].resourceSlices[0].attributes[share]: use a text, a whole number"},
+		{"attribute's name", head + "groups:\n- resourceSlices:\n  - driver: a.b\n    devices: 1\n    attributes: {a-b: x}\n", "t.yaml:7: groups[0].resourceSlices[0].attributes[a-b]: use a name"},
 		{"too many", head + "groups:\n- {name: a, count: 60000}\n- {name: b, count: 60000}\n", "t.yaml: the groups have more than 100000 nodes together"},
 	} {
 		_, err := ParseTemplate("t.yaml", []byte(c.text))

@@ -38,6 +38,7 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 	for _, item := range items {
 		if n, ok := item.(*v1.Node); ok {
 			ready[n.Name] = isReady(n)
+			w.f.slices.see(n)
 			w.f.told.node(n.Name, ready[n.Name], true)
 		}
 	}
@@ -55,6 +56,11 @@ func (w nodeWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 		here := event != watch.Deleted
 		w.f.told.node(n.Name, here && isReady(n), here)
 		w.f.changed(n.Name, isReady(n), !here)
+		if here {
+			w.f.slices.see(n)
+		} else {
+			w.f.slices.gone(n.Name)
+		}
 	}
 	if h := w.f.hub; h != nil {
 		h.applyNode(event, obj)

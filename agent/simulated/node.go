@@ -46,6 +46,11 @@ type Config struct {
 	Images []string
 	// RuntimeHandlers are the names of the runtime's handlers, besides the default one. RuntimeClass objects refer to them.
 	RuntimeHandlers []string
+	// CSIDrivers are the node's CSI drivers. VolumeFiles, if set, has the records of their volumes, and outlives the node like Disk.
+	CSIDrivers  []CSIDriver
+	VolumeFiles *agent.VolumeFiles
+	// Devices are the devices that pods request as extended resources.
+	Devices []Devices
 	// Log gets one line per change in the runtime, at debug level; nil: no log.
 	Log *slog.Logger
 }
@@ -78,6 +83,7 @@ type Node struct {
 	runtime   *simcri.Runtime
 	machine   *agent.Machine
 	pressures pressures
+	devices   devices
 }
 
 // New returns a node without pods. It starts nothing.
@@ -89,15 +95,19 @@ func New(cfg Config) *Node {
 	runtime := simcri.New(simcri.Config{
 		Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, Rules: cfg.Rules.of(), WriteLogs: cfg.Logs, Log: cfg.Log,
 	})
-	n := &Node{runtime: runtime}
-	n.machine = agent.SimulatedMachine(agent.Shape{
+	n := &Node{runtime: runtime, devices: devices{all: cfg.Devices}}
+	shape := agent.Shape{
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
-		PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests,
+		PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests, LocalDrivers: localDrivers(cfg.CSIDrivers), VolumeFiles: cfg.VolumeFiles,
 		Used: func() agent.Used {
 			memory, disk, processes := runtime.Used()
 			return n.pressures.on(agent.Used{Memory: memory, Storage: disk, Processes: processes})
 		},
-	})
+	}
+	if len(cfg.Devices) > 0 {
+		shape.Devices = n.devices.now
+	}
+	n.machine = agent.SimulatedMachine(shape)
 	n.pressures.whole = n.machine.Whole()
 	return n
 }

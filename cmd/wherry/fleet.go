@@ -79,6 +79,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.BoolVar(&r.NoTaint, "no-taint", false, "do not taint the nodes, so that the scheduler may place any pod of the cluster of --kubeconfig on them")
 	fs.StringVar(&r.Identity, "identity", "impersonate", "the nodes' user: impersonate (each node as itself), certificate (the same, with a certificate that the cluster signs) or shared (all as the user of the kubeconfig)")
 	fs.BoolVar(&r.OwnWatches, "own-watches", false, "each node watches its objects itself, as real nodes do; otherwise all share one watch")
+	fs.BoolVar(&r.Storage, "storage", false, "make and attach the volumes of the template's CSI drivers in the cluster of --kubeconfig, too")
 	fs.BoolVar(&r.NoServe, "no-serve", false, "serve no HTTPS API for the nodes: a node needs less memory, and kubectl logs, exec and top do not work")
 	fleetExpect(fs, &r.Expect, &r.Hold, &r.Output)
 	fs.BoolVar(&r.Once, "once", false, "end when the expectations hold; without any: when all nodes are Ready and all pods Running")
@@ -303,6 +304,7 @@ func newFleetFault() *cobra.Command {
   slow-api   the node's requests to the API server take longer: --delay
   lease      the node does not renew its lease
   pressure   processes outside the pods use --memory, --disk or --processes, in percent of the machine
+  devices    devices of --resource are unhealthy: all, or as many as --unhealthy
   exit       running containers end once: --pod, --container, --exit-code or --oom
 
 The fault lasts until "wherry fleet heal", or for the time of --for.`,
@@ -311,7 +313,7 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
   wherry fleet fault runtime --all --method PullImage --delay 30s
   wherry fleet fault pressure fleet-node-3 --memory 99 --for 5m
   wherry fleet fault exit --all --pod 'web-*' --oom`,
-		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "exit"},
+		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "devices", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
 			if f.Fault.Kind == fleet.FaultSlowAPI { // two kinds of faults use the flag --delay
@@ -335,6 +337,8 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
 	fs.Float64Var(&f.Fault.Pressure.Memory, "memory", 0, "of pressure: this part of the memory is in use, in percent")
 	fs.Float64Var(&f.Fault.Pressure.Disk, "disk", 0, "of pressure: this part of the disk is in use, in percent")
 	fs.Float64Var(&f.Fault.Pressure.Processes, "processes", 0, "of pressure: this part of the process IDs is in use, in percent")
+	fs.StringVar(&f.Fault.Devices.Resource, "resource", "", "of devices: the extended resource, for example example.com/gpu")
+	fs.IntVar(&f.Fault.Devices.Unhealthy, "unhealthy", 0, "of devices: this many are unhealthy; 0: all")
 	fs.StringVar(&f.Fault.Exit.Namespace, "pod-namespace", "", "of exit: only containers of pods in namespaces that match this pattern")
 	fs.StringVar(&f.Fault.Exit.Pod, "pod", "", "of exit: only containers of pods whose names match this pattern")
 	fs.StringVar(&f.Fault.Exit.Container, "container", "", "of exit: only containers whose names match this pattern")

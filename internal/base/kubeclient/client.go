@@ -187,6 +187,11 @@ func (c *Client) CSIDrivers() *Resource[*storagev1.CSIDriver, *storagev1.CSIDriv
 	return resource[storagev1.CSIDriver, storagev1.CSIDriverList](c.storage, "csidrivers", "")
 }
 
+// StorageClasses returns the StorageClasses of the cluster.
+func (c *Client) StorageClasses() *Resource[*storagev1.StorageClass, *storagev1.StorageClassList] {
+	return resource[storagev1.StorageClass, storagev1.StorageClassList](c.storage, "storageclasses", "")
+}
+
 // VolumeAttachments returns the VolumeAttachments of the cluster.
 func (c *Client) VolumeAttachments() *Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList] {
 	return resource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](c.storage, "volumeattachments", "")

@@ -50,7 +50,7 @@ func newScheme() *runtime.Scheme {
 		{coordinationv1.SchemeGroupVersion, []runtime.Object{&coordinationv1.Lease{}, &coordinationv1.LeaseList{}}},
 		{storagev1.SchemeGroupVersion, []runtime.Object{
 			&storagev1.CSINode{}, &storagev1.CSINodeList{}, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{},
-			&storagev1.VolumeAttachment{}, &storagev1.VolumeAttachmentList{},
+			&storagev1.VolumeAttachment{}, &storagev1.VolumeAttachmentList{}, &storagev1.StorageClass{}, &storagev1.StorageClassList{},
 		}},
 		{nodev1.SchemeGroupVersion, []runtime.Object{&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}}},
 	} {

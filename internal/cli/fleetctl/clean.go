@@ -37,7 +37,7 @@ func (c *Clean) Run(ctx context.Context, out io.Writer) error {
 	done, err := fleet.Clean(ctx, client, name)
 	fmt.Fprintf(out, "removed from %s: %d nodes, %d pods\n", client.Host, done.Nodes, done.Pods)
 	if done.Unchecked != "" {
-		fmt.Fprintf(out, "this user may not remove %s: if the fleet had --identity certificate, some may be left\n", done.Unchecked)
+		fmt.Fprintf(out, "this user may not remove %s: if the fleet had --identity certificate or --storage, some may be left\n", done.Unchecked)
 	}
 	return err
 }

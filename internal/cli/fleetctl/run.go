@@ -74,6 +74,9 @@ type Run struct {
 	Result io.Writer
 	// OwnWatches lets each node have its own watches of the API, as real nodes have. Otherwise the nodes share watches.
 	OwnWatches bool
+	// Storage makes the fleet the provisioner, attacher and resizer of the template's CSI drivers in the cluster of Kubeconfig. In a control plane of
+	// its own it always is.
+	Storage bool
 	// NoServe leaves out the nodes' HTTPS APIs and the logs of containers.
 	NoServe bool
 	// Metrics is an address at which the fleet serves its metrics for Prometheus; "": it serves none.
@@ -185,8 +188,9 @@ func (r *Run) config(in *input) (fleet.Config, error) {
 	own := !r.joins()
 	cfg := fleet.Config{
 		Name: r.Name, Groups: in.groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, Rules: in.rules, OwnWatches: r.OwnWatches,
-		Shard: fleet.Shard{Name: r.Shard, Namespace: r.ShardNamespace, Input: in.sum},
-		Log:   r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
+		Storage: r.Storage || own && r.Virtual == 0,
+		Shard:   fleet.Shard{Name: r.Shard, Namespace: r.ShardNamespace, Input: in.sum},
+		Log:     r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
 	}
 	checked, err := fleet.New(cfg) // checks the configuration before anything is started
 	if err == nil && in.plan != nil {

@@ -42,6 +42,7 @@ var notVirtual = []struct{ flag, why string }{
 	{"controlplane", noCluster}, {"data-dir", "nothing is on disk"},
 	{"shard", noOther}, {"shard-namespace", noOther}, {"snapshot", noWorkloads}, {"scale", noWorkloads},
 	{"identity", "the API server in memory checks no rights, so all nodes are one user"},
+	{"storage", "no controllers bind claims in virtual time"},
 	{"no-serve", "the nodes serve no API in any case"},
 	{"socket", noServer}, {"metrics", noServer},
 	{"hold", "each expectation is checked at one instant; see what was between two of them with --record"},

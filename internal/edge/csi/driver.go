@@ -33,7 +33,7 @@ const (
 // Driver is a CSI driver of this node.
 type Driver struct {
 	name string
-	conn *grpc.ClientConn
+	conn *grpc.ClientConn // nil: the driver is in this process
 	node csi.NodeClient
 	can  csispec.Capabilities
 	done Called
@@ -85,7 +85,11 @@ func New(name, endpoint string, dial Dial, done Called) (*Driver, error) {
 }
 
 // Close ends the connection. Calls in flight fail.
-func (d *Driver) Close() { _ = d.conn.Close() }
+func (d *Driver) Close() {
+	if d.conn != nil {
+		_ = d.conn.Close()
+	}
+}
 
 // Retire ends the connection as soon as no call is in flight. Use it when another Driver takes the place of this one: both may be connected to the
 // same process, for example if it has restarted and then registers. That process would still work on a call that is cut off here, while the

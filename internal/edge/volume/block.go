@@ -109,7 +109,7 @@ func (v *Volumes) writeDeviceData(b *bound) error {
 		return fmt.Errorf("make directory of devices: %w", err)
 	}
 	node := v.cfg.Claims.Node().Name
-	return writeVolumeData(dir, map[string]string{
+	return v.writeVolumeData(dir, map[string]string{
 		"specVolID": b.PersistentVolume, "volumeHandle": b.Handle, "driverName": b.Driver, "nodeName": node,
 		"attachmentID": csispec.Attachment(b.Handle, b.Driver, node),
 	})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -125,7 +124,7 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 	if in.Tokens, err = v.tokens(ctx, in); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := v.cfg.Disk.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("make volume directory: %w", err)
 	}
 	mode := storagev1.VolumeLifecyclePersistent
@@ -133,7 +132,7 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 		mode = storagev1.VolumeLifecycleEphemeral
 	}
 	node := v.cfg.Claims.Node().Name
-	if err := writeVolumeData(dir, map[string]string{
+	if err := v.writeVolumeData(dir, map[string]string{
 		"specVolID": b.PersistentVolume, "volumeHandle": b.Handle, "driverName": b.Driver, "nodeName": node,
 		"volumeLifecycleMode": string(mode), "attachmentID": csispec.Attachment(b.Handle, b.Driver, node),
 	}); err != nil {
@@ -164,13 +163,13 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 // missing directory is an error, because the data of the volume must not get into a directory of the node.
 func (v *Volumes) checkTarget(dir string, b *bound) error {
 	driver := b.Driver
-	target, err := entryOf(dir, mountDir)
+	target, err := v.entryOf(dir, mountDir)
 	switch {
 	case err != nil:
 		return err
 	case target == nil && b.Inline:
 		v.cfg.Log.Warn("a CSI driver made nothing at the target_path of an inline volume, which is an empty directory now", "driver", driver, "volume", b.PersistentVolume, "pod", b.Pod)
-		return ensureDir(filepath.Join(dir, mountDir))
+		return v.cfg.Disk.MkdirAll(filepath.Join(dir, mountDir), 0o755)
 	case target == nil:
 		return fmt.Errorf("CSI driver %s said that it published the volume, but there is nothing at its target_path", driver)
 	case !target.IsDir():
@@ -182,7 +181,7 @@ func (v *Volumes) checkTarget(dir string, b *bound) error {
 // stage stages a volume, unless it is staged already.
 func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bound) error {
 	dir := v.layout.staging(b)
-	data, err := loadVolumeData(dir)
+	data, err := v.loadVolumeData(dir)
 	if failedToRead(err) {
 		return fmt.Errorf("read %s: %w", volumeData, err)
 	}
@@ -192,10 +191,10 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 			return err
 		}
 	}
-	if err := os.MkdirAll(in.StagingPath, 0o750); err != nil {
+	if err := v.cfg.Disk.MkdirAll(in.StagingPath, 0o750); err != nil {
 		return fmt.Errorf("make staging directory: %w", err)
 	}
-	if err := writeVolumeData(dir, stagingData(b)); err != nil {
+	if err := v.writeVolumeData(dir, stagingData(b)); err != nil {
 		return err
 	}
 	staged := *in
@@ -207,7 +206,7 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 	}
 	data = stagingData(b)
 	data[stagedMark] = "true"
-	return writeVolumeData(dir, data)
+	return v.writeVolumeData(dir, data)
 }
 
 // unstage undoes stage.
@@ -216,9 +215,9 @@ func (v *Volumes) unstage(ctx context.Context, d Driver, b *bound) error {
 		return v.unstageDevice(ctx, d, b)
 	}
 	dir := v.layout.staging(b)
-	if err := writeVolumeData(dir, stagingData(b)); err != nil { // without the mark
+	if err := v.writeVolumeData(dir, stagingData(b)); err != nil { // without the mark
 		// On a full disk the file is removed with the mark. This agent does not need it to unstage the volume.
-		if removeErr := os.Remove(filepath.Join(dir, volumeData)); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
+		if removeErr := v.cfg.Disk.Remove(filepath.Join(dir, volumeData)); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
 			return errors.Join(err, removeErr)
 		}
 	}
@@ -241,7 +240,7 @@ func (v *Volumes) removeMount(ctx context.Context, dir, target string) error {
 		}
 		if !mounted {
 			// This fails if target is not empty, because a driver may keep data there without a mount.
-			if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := v.cfg.Disk.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("remove mount point that the driver has unmounted: %w", err)
 			}
 			return v.cfg.Host.RemoveTree(ctx, dir)
@@ -343,7 +342,7 @@ func (v *Volumes) takeDownOne(ctx context.Context, uid types.UID, b *bound) erro
 	if b.Block {
 		dir = v.layout.deviceLink(uid, b)
 	}
-	published, err := entryOf(filepath.Dir(dir), filepath.Base(dir))
+	published, err := v.entryOf(filepath.Dir(dir), filepath.Base(dir))
 	if err != nil {
 		return err
 	}
@@ -400,7 +399,7 @@ func (v *Volumes) isLast(uid types.UID, b *bound) (bool, error) {
 	if b.Block {
 		dir = v.layout.device(b)
 	}
-	staged, err := entryOf(filepath.Dir(dir), filepath.Base(dir))
+	staged, err := v.entryOf(filepath.Dir(dir), filepath.Base(dir))
 	if err != nil || staged == nil {
 		return false, err
 	}

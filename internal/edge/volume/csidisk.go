@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
@@ -77,7 +75,7 @@ func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) er
 	if block {
 		all = v.layout.devicesOf(uid, kindCSI)
 	}
-	entries, err := os.ReadDir(all)
+	entries, err := v.cfg.Disk.ReadDir(all)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("list CSI volumes: %w", err)
 	}
@@ -90,7 +88,7 @@ func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) er
 		if block {
 			dir = v.layout.deviceData(&bound{PersistentVolume: name})
 		}
-		b, err := readVolumeData(dir)
+		b, err := v.readVolumeData(dir)
 		if failedToRead(err) {
 			return fmt.Errorf("read %s: %w", volumeData, err)
 		}
@@ -109,10 +107,10 @@ func stagingData(b *bound) map[string]string {
 	return map[string]string{"volumeHandle": b.Handle, "driverName": b.Driver}
 }
 
-func writeVolumeData(dir string, data map[string]string) error {
+func (v *Volumes) writeVolumeData(dir string, data map[string]string) error {
 	text, err := json.Marshal(data)
 	if err == nil {
-		err = hostfs.ReplaceFile(filepath.Join(dir, volumeData), append(text, '\n'), 0o644)
+		err = v.cfg.Disk.ReplaceFile(filepath.Join(dir, volumeData), append(text, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", volumeData, err)
@@ -121,8 +119,8 @@ func writeVolumeData(dir string, data map[string]string) error {
 }
 
 // loadVolumeData reads the file volumeData in the directory of a volume. It returns no data with an error.
-func loadVolumeData(dir string) (map[string]string, error) {
-	text, err := hostfs.ReadUntrusted(filepath.Join(dir, volumeData), 1, maxRecord)
+func (v *Volumes) loadVolumeData(dir string) (map[string]string, error) {
+	text, err := v.cfg.Disk.ReadFile(filepath.Join(dir, volumeData))
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +132,8 @@ func loadVolumeData(dir string) (map[string]string, error) {
 }
 
 // readVolumeData reads the file volumeData beside a volume of a pod.
-func readVolumeData(dir string) (*bound, error) {
-	data, err := loadVolumeData(dir)
+func (v *Volumes) readVolumeData(dir string) (*bound, error) {
+	data, err := v.loadVolumeData(dir)
 	if err == nil {
 		err = errors.Join(checkName("driverName", data["driverName"]), checkHandle(data["volumeHandle"]))
 	}
@@ -150,8 +148,8 @@ func readVolumeData(dir string) (*bound, error) {
 
 // entryOf returns an entry of a directory that belongs to the agent, or nil if there is none. It does not touch the entry itself, because
 // a dead file system may be mounted on it.
-func entryOf(dir, name string) (fs.DirEntry, error) {
-	entries, err := os.ReadDir(dir)
+func (v *Volumes) entryOf(dir, name string) (fs.DirEntry, error) {
+	entries, err := v.cfg.Disk.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

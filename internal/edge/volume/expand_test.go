@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/edge/volume"
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
@@ -289,7 +290,7 @@ func TestVisitsAreOnTime(t *testing.T) {
 		v := volume.New(volume.Config{RootDir: t.TempDir(), Notify: func(uid types.UID) { woken = append(woken, string(uid)+" "+time.Since(began).String()) }})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- v.Run(ctx) }()
+		go func() { ended <- rounds.Until(ctx, v.Begin) }()
 		time.Sleep(time.Hour)
 		began = time.Now()
 		v.VisitForTest("a")

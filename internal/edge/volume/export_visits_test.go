@@ -9,7 +9,7 @@ import (
 
 // VisitAll does the periodic work (a visit) on all mounted volumes now, as if their time had come.
 func (v *Volumes) VisitAll(ctx context.Context) {
-	ready, _, _ := v.visits.take(time.Now().Add(24 * time.Hour))
+	ready, _ := v.visits.take(time.Now().Add(24 * time.Hour))
 	for i := range ready {
 		v.visits.done(&ready[i], v.visit(ctx, &ready[i]))
 	}

@@ -6,19 +6,24 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/claims"
+	"github.com/wherry-node/wherry/internal/core/csispec"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // InMemory takes the place of Volumes on a simulated node. It reads all objects that a pod refers to, and fails like Volumes if one
-// is missing, but it uses no disk. It does not check the types of hostPaths, because there is no host.
+// is missing, but it uses no disk. It does not check the types of hostPaths, because there is no host. For volumes of CSI drivers it uses
+// Volumes itself, on a disk in memory.
 type InMemory struct {
+	csi         *Volumes // nil: the node has no CSI drivers
 	objects     Objects
 	credentials Credentials
 	claims      Claims
@@ -31,16 +36,24 @@ type InMemory struct {
 }
 
 // NewInMemory returns an InMemory. It uses these fields of cfg: RootDir, which only appears in the paths that Mounts returns, Objects,
-// Credentials, Claims and Notify.
+// Credentials, Claims and Notify. If cfg.Driver is not nil, the node can have volumes of CSI drivers, and all fields are used: Disk has
+// to be a MemoryDisk then, and Host a MemoryHost.
 func NewInMemory(cfg Config) *InMemory {
 	if cfg.Notify == nil {
 		cfg.Notify = func(types.UID) {}
 	}
-	return &InMemory{
+	m := &InMemory{
 		objects: cfg.Objects, credentials: cfg.Credentials, claims: cfg.Claims, notify: cfg.Notify,
 		layout: layout{root: cfg.RootDir}, pods: map[types.UID]map[string]bound{},
 	}
+	if cfg.Driver != nil {
+		m.csi = New(cfg)
+	}
+	return m
 }
+
+// Drivers returns the part that handles the volumes of CSI drivers, or nil if the node has no CSI drivers.
+func (m *InMemory) Drivers() *Volumes { return m.csi }
 
 // SetUp resolves the volumes of a pod; see Volumes.SetUp.
 func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
@@ -49,15 +62,23 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 		m.pods[p.Pod.UID] = nil
 	}
 	m.mu.Unlock()
-	var errs []*Error
-	for _, vol := range usedVolumes(p.Pod) {
+	wanted := usedVolumes(p.Pod)
+	errs := make([]*Error, len(wanted))
+	var wg sync.WaitGroup
+	for i, vol := range wanted {
 		k, err := kindOf(vol)
 		switch {
 		case err != nil:
-		case k == kindCSI, k == kindInTree:
+		case (k == kindCSI || k == kindInTree) && m.csi == nil:
 			err = errNoDrivers
+		case k == kindCSI, k == kindInTree, k == kindClaim && m.csi != nil:
+			wg.Go(func() { // a volume that waits for its attachment does not delay the others
+				if err := m.setUpCSI(ctx, p, vol, k); err != nil {
+					errs[i] = failed(vol.Name, err)
+				}
+			})
 		case k == kindClaim:
-			err = m.setUpClaim(ctx, p.Pod, vol)
+			err = m.setUpClaim(ctx, p.Pod, vol, nil)
 		case k.files():
 			var files map[string]file
 			if files, err = (&resolver{ctx: ctx, objects: m.objects, credentials: m.credentials, pod: p}).volume(vol); err == nil {
@@ -65,18 +86,43 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 			}
 		}
 		if err != nil {
-			errs = append(errs, failed(vol.Name, err))
+			errs[i] = failed(vol.Name, err)
 		}
 	}
+	wg.Wait()
 	return joinErrors(errs)
 }
 
 var errNoDrivers = errors.New("a simulated node has no CSI drivers")
 
-// setUpClaim resolves a volume with a claim, once.
-func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume) error {
-	if _, err := m.bound(p.UID, vol.Name); err == nil {
-		return nil
+// errNoDevices is the error of a block volume: containers of a simulated node have no devices.
+var errNoDevices = fmt.Errorf("%w: a simulated node has no block devices: use volumeMode Filesystem", ErrUnsupported)
+
+// setUpCSI sets up a volume that is, or may be, one of a CSI driver.
+func (m *InMemory) setUpCSI(ctx context.Context, p Pod, vol *v1.Volume, k kind) (err error) {
+	began := time.Now()
+	switch k {
+	case kindCSI:
+		err = m.csi.setUpInline(ctx, p, vol)
+	case kindInTree:
+		err = m.csi.setUpInTree(ctx, p, vol)
+	default:
+		have, readErr := m.csi.mountedBefore(p.Pod.UID, vol.Name)
+		if readErr != nil || have != nil && !have.Republish {
+			return readErr
+		}
+		err = m.csi.orAsBefore(p.Pod, vol, have, m.setUpClaim(ctx, p.Pod, vol, have))
+	}
+	m.csi.mounted(ctx, p.Pod, vol, began, err)
+	return err
+}
+
+// setUpClaim resolves a volume with a claim, once. have is the record of a volume of a CSI driver that is to be published again, or nil.
+func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume, have *bound) error {
+	if have == nil {
+		if _, err := m.resolved(p.UID, vol.Name); err == nil {
+			return nil
+		}
 	}
 	f, err := findClaim(ctx, m.claims, p, vol)
 	if err != nil {
@@ -86,8 +132,13 @@ func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume) er
 	if err != nil {
 		return err
 	}
-	if b.Kind == kindCSI {
+	switch {
+	case b.Kind == kindCSI && m.csi == nil:
 		return errNoDrivers
+	case b.Kind == kindCSI && b.Block:
+		return errNoDevices
+	case b.Kind == kindCSI:
+		return m.csi.setUpBound(ctx, p, vol, b.after(have), &csispec.Input{PV: f.pv, Claim: f.claim})
 	}
 	b.Pod = p.Namespace + "/" + p.Name
 	m.mu.Lock()
@@ -107,7 +158,17 @@ func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume) er
 	return nil
 }
 
+// bound returns the record of a volume with a claim, or of an inline volume.
 func (m *InMemory) bound(uid types.UID, volume string) (bound, error) {
+	b, err := m.resolved(uid, volume)
+	if err != nil && m.csi != nil {
+		return m.csi.readRecord(uid, volume)
+	}
+	return b, err
+}
+
+// resolved returns the record of a volume with a claim that is not one of a CSI driver.
+func (m *InMemory) resolved(uid types.UID, volume string) (bound, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b, ok := m.pods[uid][volume]
@@ -136,7 +197,12 @@ func (m *InMemory) Devices(p *v1.Pod, c *v1.Container) ([]*runtimeapi.Device, er
 }
 
 // TearDown ends the pod's use of its persistent volumes.
-func (m *InMemory) TearDown(_ context.Context, ref pod.Ref) error {
+func (m *InMemory) TearDown(ctx context.Context, ref pod.Ref) error {
+	if m.csi != nil {
+		if err := m.csi.TearDown(ctx, ref); err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
 	volumes := m.pods[ref.UID]
 	if volumes != nil {
@@ -152,7 +218,12 @@ func (m *InMemory) TearDown(_ context.Context, ref pod.Ref) error {
 }
 
 // Remove forgets the pod.
-func (m *InMemory) Remove(_ context.Context, ref pod.Ref) error {
+func (m *InMemory) Remove(ctx context.Context, ref pod.Ref) error {
+	if m.csi != nil {
+		if err := m.csi.Remove(ctx, ref); err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.waits.forget(ref.UID)
@@ -161,12 +232,16 @@ func (m *InMemory) Remove(_ context.Context, ref pod.Ref) error {
 }
 
 // Orphans lists the pods that were set up and not removed, and for which known returns false.
-func (m *InMemory) Orphans(known func(types.UID) bool) ([]types.UID, error) {
+func (m *InMemory) Orphans(known func(types.UID) bool) (orphans []types.UID, err error) {
+	if m.csi != nil { // also the pods of an earlier agent
+		if orphans, err = m.csi.Orphans(known); err != nil {
+			return nil, err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var orphans []types.UID
 	for uid := range m.pods {
-		if !known(uid) {
+		if !known(uid) && !slices.Contains(orphans, uid) {
 			orphans = append(orphans, uid)
 		}
 	}
@@ -176,8 +251,13 @@ func (m *InMemory) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 // Usage returns nothing, because no volume uses disk space.
 func (m *InMemory) Usage(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
 
-// PersistentUsage returns nothing, because nothing is mounted.
-func (m *InMemory) PersistentUsage(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
+// PersistentUsage returns how full the volumes of CSI drivers are.
+func (m *InMemory) PersistentUsage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
+	if m.csi == nil {
+		return nil, nil
+	}
+	return m.csi.PersistentUsage(ctx, p)
+}
 
 // FilesUsage is zero, because no file is written.
 func (m *InMemory) FilesUsage(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }

@@ -71,7 +71,7 @@ func (v *Volumes) mapLocal(uid types.UID, b *bound) error {
 func (v *Volumes) releaseLocal(ctx context.Context, uid types.UID) error {
 	names := map[string]bool{}
 	for _, dir := range []string{filepath.Join(v.layout.volumes(uid), kindLocal.dir()), v.layout.devicesOf(uid, kindLocal)} {
-		entries, err := os.ReadDir(dir)
+		entries, err := v.cfg.Disk.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("list local volumes: %w", err)
 		}
@@ -126,7 +126,7 @@ func (v *Volumes) unmountLocalDevice(ctx context.Context, b *bound) error {
 		return fmt.Errorf("remove directory of device: %w", err)
 	}
 	dir := v.layout.localMount(b.PersistentVolume)
-	if there, err := entryOf(filepath.Dir(dir), filepath.Base(dir)); err != nil || there == nil {
+	if there, err := v.entryOf(filepath.Dir(dir), filepath.Base(dir)); err != nil || there == nil {
 		return err
 	}
 	return v.removeMount(ctx, dir, dir)

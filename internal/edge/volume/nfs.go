@@ -70,7 +70,7 @@ func (v *Volumes) setUpNFS(ctx context.Context, src *v1.NFSVolumeSource, dir str
 // takeDownNFS unmounts the NFS volumes of a pod whose containers have ended. It unmounts all of them concurrently.
 func (v *Volumes) takeDownNFS(ctx context.Context, uid types.UID) error {
 	parent := filepath.Join(v.layout.volumes(uid), kindNFS.dir())
-	entries, err := os.ReadDir(parent)
+	entries, err := v.cfg.Disk.ReadDir(parent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -140,7 +139,7 @@ func (v *Volumes) Counts(pods []*v1.Pod) []Count {
 
 // countDirs counts the directories of the volumes of a pod.
 func (v *Volumes) countDirs(uid types.UID, of func(plugin string) *Count) error {
-	kinds, err := os.ReadDir(v.layout.volumes(uid))
+	kinds, err := v.cfg.Disk.ReadDir(v.layout.volumes(uid))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("list volumes: %w", err)
 	}
@@ -161,7 +160,7 @@ func (v *Volumes) countDirs(uid types.UID, of func(plugin string) *Count) error 
 			}
 			continue
 		}
-		volumes, err := os.ReadDir(filepath.Join(v.layout.volumes(uid), dir.Name()))
+		volumes, err := v.cfg.Disk.ReadDir(filepath.Join(v.layout.volumes(uid), dir.Name()))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("list volumes: %w", err)
 		}

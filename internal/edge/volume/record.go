@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,7 +85,7 @@ var errNotSetUp = errors.New("the volume has not been set up")
 // readRecord reads the record of a volume. If there is none, or its content is not valid, the error is errNotSetUp. Any other error says
 // that the disk cannot be read at the moment.
 func (v *Volumes) readRecord(uid types.UID, volume string) (b bound, err error) {
-	data, err := hostfs.ReadUntrusted(filepath.Join(v.layout.claims(uid), volume), 1, maxRecord)
+	data, err := v.cfg.Disk.ReadFile(filepath.Join(v.layout.claims(uid), volume))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return b, errNotSetUp
@@ -125,10 +124,10 @@ func (v *Volumes) writeRecord(uid types.UID, volume string, b *bound) error {
 		return fmt.Errorf("encode record of volume: %w", err)
 	}
 	dir := v.layout.claims(uid)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := v.cfg.Disk.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make directory of volume records: %w", err)
 	}
-	if err := hostfs.ReplaceFile(filepath.Join(dir, volume), data, 0o600); err != nil {
+	if err := v.cfg.Disk.ReplaceFile(filepath.Join(dir, volume), data, 0o600); err != nil {
 		return fmt.Errorf("write record of volume: %w", err)
 	}
 	if b.Attach && !b.Done {
@@ -149,7 +148,7 @@ func (v *Volumes) adopt(uid types.UID, b *bound) error {
 
 // removeRecord removes the record of a volume of a pod, if it has one.
 func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
-	entries, err := os.ReadDir(v.layout.claims(uid))
+	entries, err := v.cfg.Disk.ReadDir(v.layout.claims(uid))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("list records of volumes: %w", err)
 	}
@@ -161,7 +160,7 @@ func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
 		if err != nil || have.Kind != b.Kind || have.PersistentVolume != b.PersistentVolume {
 			continue
 		}
-		if err := os.Remove(filepath.Join(v.layout.claims(uid), e.Name())); err != nil {
+		if err := v.cfg.Disk.Remove(filepath.Join(v.layout.claims(uid), e.Name())); err != nil {
 			return fmt.Errorf("remove record of volume: %w", err)
 		}
 	}
@@ -198,12 +197,12 @@ func (v *Volumes) uses(uid types.UID, b *bound) (bool, error) {
 		return slices.ContainsFunc(all, func(have *bound) bool { return have.key() == b.key() }), err
 	}
 	if b.Kind == kindLocal {
-		dir, err := entryOf(filepath.Join(v.layout.volumes(uid), kindLocal.dir()), b.PersistentVolume)
+		dir, err := v.entryOf(filepath.Join(v.layout.volumes(uid), kindLocal.dir()), b.PersistentVolume)
 		if err != nil || dir != nil {
 			return dir != nil, err
 		}
 		link := v.layout.deviceLink(uid, b)
-		if dir, err = entryOf(filepath.Dir(link), filepath.Base(link)); err != nil || dir != nil {
+		if dir, err = v.entryOf(filepath.Dir(link), filepath.Base(link)); err != nil || dir != nil {
 			return dir != nil, err
 		}
 	}
@@ -213,7 +212,7 @@ func (v *Volumes) uses(uid types.UID, b *bound) (bool, error) {
 
 // records returns the valid records of a pod.
 func (v *Volumes) records(uid types.UID) (all []bound, err error) {
-	entries, err := os.ReadDir(v.layout.claims(uid))
+	entries, err := v.cfg.Disk.ReadDir(v.layout.claims(uid))
 	if errors.Is(err, fs.ErrNotExist) { // most pods have no claims, so they have no directory of records
 		return nil, nil
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -39,7 +38,7 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	v.waits.forget(ref.UID)
 	v.visits.forget(ref.UID)
 	dir := v.layout.pod(ref.UID)
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+	if !v.cfg.Disk.Exists(dir) {
 		return nil
 	}
 	records, err := v.records(ref.UID)
@@ -82,7 +81,7 @@ func failedTearDown(ref pod.Ref, err error) error {
 // unmountOthers unmounts all volumes of a pod except CSI and NFS volumes. It runs before those are unmounted, so that a driver or a
 // server that hangs or fails keeps only its own volumes mounted.
 func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
-	entries, err := os.ReadDir(v.layout.volumes(uid))
+	entries, err := v.cfg.Disk.ReadDir(v.layout.volumes(uid))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -106,7 +105,7 @@ func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 // unmountBelow unmounts everything at or below dir, the newest mount first, until no mount is left.
 func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 	// The mount table contains resolved paths.
-	real, err := filepath.EvalSymlinks(dir)
+	real, err := v.cfg.Disk.Resolve(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -138,7 +137,7 @@ func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 
 // Orphans lists the pods that have a directory and for which known returns false.
 func (v *Volumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
-	entries, err := os.ReadDir(v.layout.pods())
+	entries, err := v.cfg.Disk.ReadDir(v.layout.pods())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/due"
 )
 
@@ -14,13 +15,13 @@ import (
 // again if its driver requires that, and asks for its condition. Upstream's kubelet does each about once a minute.
 const visitEvery = time.Minute
 
-// visits holds the mounted CSI volumes that Run visits periodically. One heap and one timer serve all of them, and no timer runs
+// visits holds the mounted CSI volumes that are visited periodically (Begin). One heap and one timer serve all of them, and no timer runs
 // without such volumes. The zero value is ready.
 type visits struct {
-	mu      sync.Mutex
-	byPod   map[types.UID]map[string]*visit // by the name of the pod's volume
-	heap    due.Heap[*visit]
-	changed chan struct{} // receives a value when the time of the next visit may have changed
+	mu     sync.Mutex
+	byPod  map[types.UID]map[string]*visit // by the name of the pod's volume
+	heap   due.Heap[*visit]
+	rounds *rounds.Rounds // woken when the time of the next visit may have changed; nil: Begin was not called yet
 }
 
 // visit is one volume. The mutex of visits guards it.
@@ -32,7 +33,7 @@ type visit struct {
 	health            bool // ask the driver for the volume's condition
 }
 
-// add makes Run visit a mounted volume from now on, if it is a CSI volume that may grow, whose driver requires republishing, or whose
+// add makes Begin visit a mounted volume from now on, if it is a CSI volume that may grow, whose driver requires republishing, or whose
 // condition the node asks for (health).
 func (s *visits) add(uid types.UID, volume string, b *bound, health bool) {
 	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: b.Claim != "", health: health}
@@ -80,34 +81,25 @@ func (s *visits) refused(uid types.UID, b *bound) {
 	}
 }
 
-// wake makes Run check the heap of visits again. It is called with the lock held.
+// wake makes Begin check the heap of visits again. It is called with the lock held.
 func (s *visits) wake() {
-	select {
-	case s.news() <- struct{}{}:
-	default:
+	if s.rounds != nil {
+		s.rounds.Wake()
 	}
-}
-
-// news returns the channel changed, and makes it if it is nil. It is called with the lock held.
-func (s *visits) news() chan struct{} {
-	if s.changed == nil {
-		s.changed = make(chan struct{}, 1)
-	}
-	return s.changed
 }
 
 // take removes the volumes that are due from the heap and returns copies of them. next is the time until the next volume is due; it is
 // negative if there is none.
-func (s *visits) take(now time.Time) (ready []visit, next time.Duration, changed <-chan struct{}) {
+func (s *visits) take(now time.Time) (ready []visit, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
 		first, ok := s.heap.First()
 		switch {
 		case !ok:
-			return ready, -1, s.news()
+			return ready, -1
 		case first.At().After(now):
-			return ready, first.At().Sub(now), s.news()
+			return ready, first.At().Sub(now)
 		}
 		s.heap.Remove(first)
 		ready = append(ready, *first)
@@ -129,29 +121,27 @@ func (s *visits) done(was *visit, expand bool) {
 	s.wake()
 }
 
-// Run visits the mounted volumes of CSI drivers periodically, until ctx ends. While there are none, it only waits.
-func (v *Volumes) Run(ctx context.Context) error {
+// Begin visits the mounted volumes of CSI drivers periodically, until ctx ends. It returns at once; no goroutine waits between the visits. The
+// caller calls join after ctx has ended. Begin may be called once.
+func (v *Volumes) Begin(ctx context.Context) (join func()) {
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	timer := time.NewTimer(visitEvery)
-	defer timer.Stop()
-	for {
-		ready, next, changed := v.visits.take(time.Now())
+	r := rounds.New(func(ctx context.Context) time.Duration {
+		ready, next := v.visits.take(time.Now())
 		for _, one := range ready {
 			wg.Go(func() { v.visits.done(&one, v.visit(ctx, &one)) })
 		}
-		timer.Stop()
-		var at <-chan time.Time
-		if next >= 0 {
-			timer.Reset(next)
-			at = timer.C
+		if next < 0 {
+			return rounds.Never
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-at:
-		}
+		return next
+	})
+	v.visits.mu.Lock()
+	v.visits.rounds = r
+	v.visits.mu.Unlock()
+	end := r.Begin(ctx)
+	return func() {
+		end()
+		wg.Wait()
 	}
 }
 

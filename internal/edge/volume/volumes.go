@@ -86,6 +86,8 @@ type Config struct {
 	// RootDir is the agent's directory, for example /var/lib/kubelet.
 	RootDir string
 	Host    Host
+	// Disk has the records of volumes and the directories of pods; nil: the disk of this machine.
+	Disk Disk
 	// Objects is nil on a node without an API server: a volume that needs an object of the API then fails with an error that says so.
 	Objects Objects
 	// Credentials is nil on a node without an API server, like Objects.
@@ -116,7 +118,7 @@ type Config struct {
 	MaySwap func()
 }
 
-// Volumes makes and removes the volumes of pods. Volumes of CSI drivers are expanded and republished only while Run runs.
+// Volumes makes and removes the volumes of pods. Volumes of CSI drivers are expanded and republished only after Begin was called.
 type Volumes struct {
 	cfg      Config
 	layout   layout
@@ -135,6 +137,9 @@ type Volumes struct {
 
 // New returns Volumes with the configuration cfg. It does no IO.
 func New(cfg Config) *Volumes {
+	if cfg.Disk == nil {
+		cfg.Disk = ownDisk{}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -262,7 +267,7 @@ func (v *Volumes) setUpDirs(p *v1.Pod) error {
 		return failed("", err)
 	}
 	for _, dir := range []string{v.layout.pod(p.UID), v.layout.volumes(p.UID)} {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
+		if err := v.cfg.Disk.MkdirAll(dir, 0o750); err != nil {
 			return failed("", fmt.Errorf("make pod directory: %w", err))
 		}
 	}

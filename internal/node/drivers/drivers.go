@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	proto "github.com/container-storage-interface/spec/lib/go/csi"
+
 	"github.com/wherry-node/wherry/internal/edge/csi"
 	"github.com/wherry-node/wherry/internal/edge/csinode"
 	"github.com/wherry-node/wherry/internal/edge/plugin"
@@ -29,6 +31,8 @@ type Config struct {
 	Objects Objects
 	// Dial connects to the endpoint of a driver; nil: csi.Socket.
 	Dial csi.Dial
+	// Local returns a driver of this process by its endpoint, or nil if the endpoint is another one. It may be nil.
+	Local func(endpoint string) proto.NodeServer
 	// Registered is called when a driver can be used. It must not block.
 	Registered func(driver string)
 	// Called is called after each call to a driver. It may be nil.
@@ -85,7 +89,7 @@ func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 	if !speaksV1(p.Versions) {
 		return fmt.Errorf("CSI driver %s speaks the versions %q of CSI, this node agent speaks 1.x", p.Name, p.Versions)
 	}
-	driver, err := csi.New(p.Name, p.Endpoint, d.cfg.Dial, d.cfg.Called)
+	driver, err := d.connect(p)
 	if err != nil {
 		return err
 	}
@@ -101,6 +105,15 @@ func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 	}
 	d.cfg.Registered(p.Name)
 	return nil
+}
+
+func (d *Drivers) connect(p plugin.Plugin) (*csi.Driver, error) {
+	if d.cfg.Local != nil {
+		if server := d.cfg.Local(p.Endpoint); server != nil {
+			return csi.NewLocal(p.Name, server, d.cfg.Called), nil
+		}
+	}
+	return csi.New(p.Name, p.Endpoint, d.cfg.Dial, d.cfg.Called)
 }
 
 // put adds a driver to the cluster, and then stores the driver in byName.

@@ -31,6 +31,8 @@ type Config struct {
 	// VolumesInUse returns the volumes that must not be detached from the node; false: that is not known. Nil: there are none. It is
 	// called at each computation.
 	VolumesInUse func() ([]v1.UniqueVolumeName, bool)
+	// Devices returns the devices that pods request as extended resources. Nil: there are none. It is called at each computation.
+	Devices func() nodestatus.Devices
 	// Problems returns further reasons why the node is not ready. It is called at each computation.
 	Problems func() []string
 	// Failing returns the parts of the agent that fail and are retried. The status names them, and the node stays ready. It is called at
@@ -150,6 +152,9 @@ func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	f := nodestatus.Facts{Network: s.cfg.Machine.Network(), Runtime: s.cfg.Runtime.Facts(), VolumesKnown: true}
 	if s.cfg.VolumesInUse != nil {
 		f.VolumesInUse, f.VolumesKnown = s.cfg.VolumesInUse()
+	}
+	if s.cfg.Devices != nil {
+		f.Devices = s.cfg.Devices()
 	}
 	if s.cfg.Problems != nil {
 		f.Problems = s.cfg.Problems()

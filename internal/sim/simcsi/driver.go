@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -26,6 +27,9 @@ type Config struct {
 	Stage, MountGroup, Expand bool
 	// Usage is the usage of each volume that the driver reports. Nil: the driver does not have the capability GET_VOLUME_STATS.
 	Usage []*csi.VolumeUsage
+	// Sized: the driver reports the size of each volume instead of Usage. It knows the size from the attribute AttributeSize of the volume and
+	// from the calls that expand it. A volume whose size it does not know has no usage.
+	Sized bool
 	// Condition is the condition of each volume that the driver reports with Usage. Nil: the driver does not have the capability
 	// VOLUME_CONDITION.
 	Condition *csi.VolumeCondition
@@ -37,8 +41,23 @@ type Config struct {
 	// Device is called instead of Mount for a block volume, with a target path that is an empty file.
 	Device  func(volume, target string) error
 	Unmount func(target string) error
+	// Paths makes and removes the paths of volumes, which are then in memory. Mount, Device and Unmount are not called. Nil: the paths are on
+	// the disk of this machine.
+	Paths Paths
+	// Quiet: the driver does not remember its calls and the last requests, so that it needs no more memory the longer it lives.
+	Quiet bool
 	// Called, if it is not nil, is called each time after an element was added to the results of Calls or Told. It must not block.
 	Called func()
+}
+
+// AttributeSize is the attribute of a volume that has its size in bytes.
+const AttributeSize = "size"
+
+// Paths makes the directories at which volumes are staged and published, each with a mount. Calls may be concurrent.
+type Paths interface {
+	MountDir(target string) error
+	// UnmountDir does nothing if there is no such directory.
+	UnmountDir(target string) error
 }
 
 // Fault changes what the calls of a method do.
@@ -66,6 +85,7 @@ type Driver struct {
 	published map[string]string // volume, by target path
 	last      *csi.NodePublishVolumeRequest
 	expanded  *csi.NodeExpandVolumeRequest // the last request to expand a volume
+	sizes     map[string]int64             // in bytes, by volume, with Config.Sized
 	faults    map[string]*Fault            // by method
 	told      []string                     // see Told
 	servers   []*grpc.Server
@@ -77,7 +97,7 @@ func New(cfg Config) *Driver {
 	if cfg.Called == nil {
 		cfg.Called = func() {}
 	}
-	return &Driver{cfg: cfg, busy: map[string]bool{}, staged: map[string]string{}, published: map[string]string{}, faults: map[string]*Fault{}}
+	return &Driver{cfg: cfg, busy: map[string]bool{}, staged: map[string]string{}, published: map[string]string{}, sizes: map[string]int64{}, faults: map[string]*Fault{}}
 }
 
 // Serve opens the driver's own socket.
@@ -143,6 +163,7 @@ func (d *Driver) Forget() {
 	defer d.mu.Unlock()
 	clear(d.staged)
 	clear(d.published)
+	clear(d.sizes)
 }
 
 // SetMaxVolumes replaces Config.MaxVolumes.
@@ -258,7 +279,7 @@ func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabili
 	if d.cfg.Expand {
 		add(csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
 	}
-	if d.cfg.Usage != nil {
+	if d.cfg.Usage != nil || d.cfg.Sized {
 		add(csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	}
 	if d.cfg.Condition != nil {
@@ -279,9 +300,12 @@ func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 // NodeGetVolumeStats returns Config.Usage. The volume must be published at the path.
 func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	d.mu.Lock()
-	condition := d.cfg.Condition
+	condition, usage := d.cfg.Condition, d.cfg.Usage
+	if size := d.sizes[r.VolumeId]; size > 0 {
+		usage = []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: size, Available: size}}
+	}
 	d.mu.Unlock()
-	return &csi.NodeGetVolumeStatsResponse{Usage: d.cfg.Usage, VolumeCondition: condition}, d.do(ctx, "NodeGetVolumeStats", r.VolumeId, func() error {
+	return &csi.NodeGetVolumeStatsResponse{Usage: usage, VolumeCondition: condition}, d.do(ctx, "NodeGetVolumeStats", r.VolumeId, func() error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.published[r.VolumePath] != r.VolumeId {
@@ -297,6 +321,7 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 		d.mu.Lock()
 		_, again := d.staged[r.VolumeId]
 		d.staged[r.VolumeId] = r.StagingTargetPath
+		d.learnSize(r.VolumeId, r.VolumeContext)
 		d.mu.Unlock()
 		if again || r.VolumeCapability.GetBlock() != nil {
 			return nil
@@ -316,8 +341,12 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolume
 		}
 		_, was := d.staged[r.VolumeId]
 		delete(d.staged, r.VolumeId)
+		delete(d.sizes, r.VolumeId)
 		d.mu.Unlock()
-		if !was || d.cfg.Unmount == nil {
+		switch {
+		case d.cfg.Paths != nil:
+			return d.cfg.Paths.UnmountDir(r.StagingTargetPath)
+		case !was || d.cfg.Unmount == nil:
 			return nil
 		}
 		return d.cfg.Unmount(r.StagingTargetPath)
@@ -332,7 +361,10 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 			d.broken = append(d.broken, "volume "+r.VolumeId+" is published and was not staged")
 		}
 		_, again := d.published[r.TargetPath]
-		d.published[r.TargetPath], d.last = r.VolumeId, r
+		d.published[r.TargetPath] = r.VolumeId
+		if !d.cfg.Quiet {
+			d.last = r
+		}
 		d.mu.Unlock()
 		if again {
 			return nil
@@ -351,6 +383,9 @@ func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVo
 		_, was := d.published[r.TargetPath]
 		delete(d.published, r.TargetPath)
 		d.mu.Unlock()
+		if d.cfg.Paths != nil {
+			return d.cfg.Paths.UnmountDir(r.TargetPath)
+		}
 		if was && d.cfg.Unmount != nil {
 			if err := d.cfg.Unmount(r.TargetPath); err != nil {
 				return err
@@ -369,9 +404,21 @@ func (d *Driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRe
 		if d.published[r.VolumePath] != r.VolumeId && d.staged[r.VolumeId] != r.VolumePath {
 			d.broken = append(d.broken, "volume "+r.VolumeId+" is expanded at "+r.VolumePath+", where it is neither staged nor published")
 		}
-		d.expanded = r
+		if !d.cfg.Quiet {
+			d.expanded = r
+		}
+		if size := r.GetCapacityRange().GetRequiredBytes(); d.cfg.Sized && size > 0 {
+			d.sizes[r.VolumeId] = size
+		}
 		return nil
 	})
+}
+
+// learnSize stores the size of a volume if its attributes have it. The caller holds the lock.
+func (d *Driver) learnSize(volume string, attributes map[string]string) {
+	if size, err := strconv.ParseInt(attributes[AttributeSize], 10, 64); d.cfg.Sized && err == nil && size > 0 {
+		d.sizes[volume] = size
+	}
 }
 
 // device makes a block volume at a target path.
@@ -387,6 +434,9 @@ func (d *Driver) device(volume, target string) error {
 }
 
 func (d *Driver) mount(volume, target string) error {
+	if d.cfg.Paths != nil {
+		return d.cfg.Paths.MountDir(target)
+	}
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
@@ -402,7 +452,9 @@ func (d *Driver) mount(volume, target string) error {
 // do runs a call with its fault. It records a call that stages or unstages a volume while another such call runs.
 func (d *Driver) do(ctx context.Context, method, volume string, f func() error) error {
 	d.mu.Lock()
-	d.calls = append(d.calls, method+" "+volume)
+	if !d.cfg.Quiet {
+		d.calls = append(d.calls, method+" "+volume)
+	}
 	fault := d.faults[method]
 	shared := volume != "" && strings.Contains(method, "tage") // NodeStageVolume or NodeUnstageVolume, which concern all pods of the node
 	if shared && d.busy[volume] {

@@ -62,6 +62,7 @@ func kinds() map[string]*kind {
 		{gvk: coordinationv1.SchemeGroupVersion.WithKind("Lease"), resource: "leases", namespaced: true, new: func() runtime.Object { return &coordinationv1.Lease{} }},
 		{gvk: nodev1.SchemeGroupVersion.WithKind("RuntimeClass"), resource: "runtimeclasses", new: func() runtime.Object { return &nodev1.RuntimeClass{} }},
 		{gvk: storagev1.SchemeGroupVersion.WithKind("CSINode"), resource: "csinodes", new: func() runtime.Object { return &storagev1.CSINode{} }},
+		{gvk: storagev1.SchemeGroupVersion.WithKind("StorageClass"), resource: "storageclasses", new: func() runtime.Object { return &storagev1.StorageClass{} }},
 		{gvk: storagev1.SchemeGroupVersion.WithKind("CSIDriver"), resource: "csidrivers", new: func() runtime.Object { return &storagev1.CSIDriver{} }},
 		{gvk: storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"), resource: "volumeattachments", status: true, new: func() runtime.Object { return &storagev1.VolumeAttachment{} }},
 		{gvk: rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), resource: "clusterrolebindings", new: func() runtime.Object { return &rbacv1.ClusterRoleBinding{} }},
