@@ -129,6 +129,9 @@ func (c *changes) keepPods(here map[types.UID]bool) {
 // workloadOf returns the part of a pod's name that it shares with the other pods of its controller, which also does not differ between two
 // runs: the prefix that the controller gave, without the hash of a ReplicaSet's template.
 func workloadOf(p *v1.Pod) string {
+	if made := p.Labels[LabelFleet] + "-pod-"; p.GenerateName == "" && strings.HasPrefix(p.Name, made) {
+		return made + "*" // the fleet itself has made the pod: see Fleet.pod
+	}
 	if p.GenerateName == "" {
 		return p.Name
 	}

@@ -61,10 +61,12 @@ func TestChanges(t *testing.T) {
 func TestWorkloadOf(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]*v1.Pod{
-		"web-0": {ObjectMeta: metav1.ObjectMeta{Name: "web-0"}},
-		"web-*": {ObjectMeta: metav1.ObjectMeta{Name: "web-5d8f-x2x", GenerateName: "web-5d8f-", Labels: map[string]string{"pod-template-hash": "5d8f"}}},
-		"job-*": {ObjectMeta: metav1.ObjectMeta{Name: "job-abcde", GenerateName: "job-"}},
-		"a-*":   {ObjectMeta: metav1.ObjectMeta{Name: "a-x", GenerateName: "a-", Labels: map[string]string{"pod-template-hash": "a-very-long-hash"}}},
+		"web-0":   {ObjectMeta: metav1.ObjectMeta{Name: "web-0"}},
+		"web-*":   {ObjectMeta: metav1.ObjectMeta{Name: "web-5d8f-x2x", GenerateName: "web-5d8f-", Labels: map[string]string{"pod-template-hash": "5d8f"}}},
+		"job-*":   {ObjectMeta: metav1.ObjectMeta{Name: "job-abcde", GenerateName: "job-"}},
+		"f-pod-*": {ObjectMeta: metav1.ObjectMeta{Name: "f-pod-7", Labels: map[string]string{LabelFleet: "f"}}},
+		"f-pod-8": {ObjectMeta: metav1.ObjectMeta{Name: "f-pod-8", Labels: map[string]string{LabelFleet: "g"}}},
+		"a-*":     {ObjectMeta: metav1.ObjectMeta{Name: "a-x", GenerateName: "a-", Labels: map[string]string{"pod-template-hash": "a-very-long-hash"}}},
 	} {
 		if got := workloadOf(p); got != want {
 			t.Errorf("%s: %s, want %s", p.Name, got, want)
