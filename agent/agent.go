@@ -311,6 +311,7 @@ func (a *Agent) buildLoop() error {
 	performer := perform.New(perform.Config{
 		CRI: a.cri, Images: a.platform.images, Volumes: a.platform.volumes, Logs: a.platform.logs, Cgroups: a.platform.cgroups, IDs: a.platform.ids,
 		Objects: a.platform.objects, Recorder: a.events, Meter: a.metrics, Facts: a.performFacts, HTTP: a.platform.http, Log: a.log,
+		DevicesPrepared: a.deps.Machine.shape.DevicesPrepared,
 	})
 	least, most := a.startSlots()
 	a.loop = syncloop.New(syncloop.Config{

@@ -78,6 +78,9 @@ type Shape struct {
 	VolumeFiles *VolumeFiles
 	// Devices returns the devices that pods request as extended resources; nil: there are none. It is called often and concurrently.
 	Devices func() []Devices
+	// DevicesPrepared makes pods with resource claims (dynamic resource allocation) start: their devices are only simulated, so there is
+	// nothing to prepare. Otherwise they wait, as on a real machine.
+	DevicesPrepared bool
 	// Mounts, if set, has the simulated mounts of Volumes. So they can outlive the Machine, and the CSI drivers can show what they have
 	// mounted. nil: the Machine knows only the mounts that its agents make.
 	Mounts MountTable

@@ -237,7 +237,7 @@ func (n *node) machine() *simulated.Node {
 		CPUs: g.CPUs, Memory: g.Memory, Storage: g.Storage, Disk: n.disk, PollManifests: true, Seed: n.fleet.cfg.Seed + uint64(n.index),
 		Latency: g.Latency, Images: g.Images, RuntimeHandlers: g.RuntimeHandlers, Rules: n.fleet.cfg.Rules,
 		Address: n.fleet.cfg.Address, Logs: n.fleet.cfg.Dir != "", CSIDrivers: g.drivers(n.fleet.cfg.Name, n.name, n.index), VolumeFiles: n.volumes,
-		Devices: g.Devices,
+		DevicesPrepared: true, Devices: g.Devices,
 	})
 }
 

@@ -22,6 +22,8 @@ type Config struct {
 	Memory, Storage resource.Quantity
 	// Address is the node's InternalIP; 127.0.0.1 when invalid.
 	Address netip.Addr
+	// DevicesPrepared makes pods with resource claims start, as if a driver had prepared their devices.
+	DevicesPrepared bool
 	// Logs makes containers write logs below KubeletConfiguration.podLogsDir, a directory of the real machine.
 	Logs bool
 	// Keep makes the machine keep the checkpoints that an agent writes for the next agent. If Disk is set, the machine
@@ -99,6 +101,7 @@ func New(cfg Config) *Node {
 	shape := agent.Shape{
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
 		PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests, LocalDrivers: localDrivers(cfg.CSIDrivers), VolumeFiles: cfg.VolumeFiles,
+		DevicesPrepared: cfg.DevicesPrepared,
 		Used: func() agent.Used {
 			memory, disk, processes := runtime.Used()
 			return n.pressures.on(agent.Used{Memory: memory, Storage: disk, Processes: processes})

@@ -22,6 +22,7 @@ const (
 	LackRight            // the API server does not let the node read an object
 	LackServer           // the API server did not answer
 	LackSupport          // the agent does not support this kind of volume
+	LackDevices          // the agent cannot prepare the devices of resource claims
 	LackBundle           // the ClusterTrustBundle of a volume does not exist, or its selector matches none
 	LackCertificate      // a signer has not issued a certificate for the pod
 	LackMount            // a mount did not end in time: the tool, the server or the CSI driver of a volume hangs

@@ -67,6 +67,7 @@ const (
 	ObjectForbidden    Cause = "ObjectForbidden"    // the API server does not let the node read an object of a volume
 	APIServerAway      Cause = "APIServerAway"      // a volume needs an object, and the API server does not answer
 	VolumeUnsupported  Cause = "VolumeUnsupported"  // this agent does not support this kind of volume
+	DevicesUnsupported Cause = "DevicesUnsupported" // this agent cannot prepare the devices of resource claims
 	SandboxStarts      Cause = "SandboxStarts"      // the runtime makes the sandbox
 	SandboxFails       Cause = "SandboxFails"       // the runtime cannot make the sandbox
 )
@@ -119,7 +120,7 @@ var Causes = [...]Cause{
 	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing, StoppedByUser,
 	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails,
 	ConfigMapMissing, SecretMissing, KeyMissing, ClaimMissing, ClaimNotBound, ClaimInUse, VolumeNotAttached, AttachFails, DriverMissing,
-	MountHangs, BundleMissing, CertificateAwaited, ObjectForbidden, APIServerAway, VolumeUnsupported, SandboxStarts, SandboxFails,
+	MountHangs, BundleMissing, CertificateAwaited, ObjectForbidden, APIServerAway, VolumeUnsupported, DevicesUnsupported, SandboxStarts, SandboxFails,
 	Pulling, ImageNotFound, ImageDenied, RegistryAway, PullFails, ImageNameInvalid, ImageNeverPulled, ImageUnverified,
 	ConfigInvalid, CommandNotFound, CommandDenied, CreateFails, StartFails, ContainerStarts, PostStartRuns, PostStartFails,
 	OutOfMemory, CrashLoop, EndedRestarts, InitRuns, InitFailed, LivenessRestarts, StartupRestarts, DefinitionRestarts,

@@ -265,11 +265,12 @@ var lacks = [...]struct {
 	pod.LackRight:       {ObjectForbidden, "the API server does not let this node read an object of a volume", triesAgain, "see whether the pod is bound to this node and names the object"},
 	pod.LackServer:      {APIServerAway, "a volume needs an object of the API server, which does not answer", triesAgain, "see whether this node reaches the API server"},
 	pod.LackSupport:     {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", triesAgain, "docs/what-works.md lists the kinds; bind the pod to another node"},
+	pod.LackDevices:     {DevicesUnsupported, "this agent cannot prepare the devices of the pod's resource claims", triesAgain, "bind the pod to another node; keep DRA drivers off this one"},
 }
 
 // setUpFailure returns the cause and the first line of the answer about a pod whose last set-up has failed.
 func setUpFailure(r *decide.Retry) (Cause, string) {
-	if r.Reason != "" && r.Reason != "FailedMount" {
+	if r.Reason != "" && r.Reason != "FailedMount" && r.Lack == pod.LackNone {
 		return SetUpFails, "the directories or the cgroup of the pod cannot be made (" + r.Reason + ")"
 	}
 	return lacks[r.Lack].cause, lacks[r.Lack].line

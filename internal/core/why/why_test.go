@@ -248,6 +248,7 @@ var cases = []struct {
 	{"an object that is forbidden", fresh().lacks(pod.LackRight), ObjectForbidden, "does not let", 8 * time.Second},
 	{"an API server that is away", fresh().lacks(pod.LackServer), APIServerAway, "does not answer", 8 * time.Second},
 	{"a kind of volume that is not there", fresh().lacks(pod.LackSupport), VolumeUnsupported, "what-works", 8 * time.Second},
+	{"devices that the agent cannot prepare", fresh().lacks(pod.LackDevices), DevicesUnsupported, "DRA drivers", 8 * time.Second},
 	{"a cgroup that cannot be made", fresh().retries(pod.OpSetUp, "FailedCreatePodContainer", "no space left"), SetUpFails, "FailedCreatePodContainer", 8 * time.Second},
 	{"a sandbox that starts", fresh().and(func(s *situation) { s.turn.Memory.SetUp = true }).flies(pod.Action{Op: pod.OpRunSandbox}), SandboxStarts, "sandbox", 0},
 	{"a sandbox that fails", fresh().and(func(s *situation) { s.turn.Memory.SetUp = true }).retries(pod.OpRunSandbox, "FailedCreatePodSandBox", "no addresses"), SandboxFails, "no addresses", 8 * time.Second},

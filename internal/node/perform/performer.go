@@ -133,6 +133,9 @@ type Config struct {
 	// Meter counts what the Performer starts; nil: nothing is counted.
 	Meter Meter
 	Facts func() Facts
+	// DevicesPrepared says that the devices of resource claims need no preparation on this node, because its containers run no programs.
+	// Otherwise a pod with resource claims does not start.
+	DevicesPrepared bool
 	// HTTP sends httpGet hooks.
 	HTTP HTTPDoer
 	Log  *slog.Logger

@@ -10,9 +10,18 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
+// errClaims means that a pod needs devices that this agent cannot give it.
+var errClaims = errors.New("this node agent does not support dynamic resource allocation, so the pod would run without the devices of its resource claims")
+
 // setUp makes what a sandbox needs: the cgroup, directories and volumes. The agent also refreshes volumes with it, so it must
 // be cheap if nothing has changed.
 func (x *Performer) setUp(ctx context.Context, job pod.Job) pod.Outcome {
+	if len(job.Pod.Spec.ResourceClaims) > 0 && !x.cfg.DevicesPrepared {
+		x.event(job, v1.EventTypeWarning, "FailedPrepareDynamicResources", "failed to prepare dynamic resources: %v", errClaims)
+		o := failed("FailedPrepareDynamicResources", errClaims)
+		o.Lack = pod.LackDevices
+		return o
+	}
 	facts := x.cfg.Facts()
 	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod, job.Action.Size); err != nil {
 		x.event(job, v1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: %v", err)

@@ -196,6 +196,12 @@ var whyStories = []whyStory{
 		w.Create(Pod("web", withClaim("data")))
 		time.Sleep(20 * time.Second)
 	}},
+	{name: "the pod has a resource claim", cause: why.DevicesUnsupported, says: "dynamic resource allocation", happen: func(w *World) {
+		w.Create(Pod("web", func(p *v1.Pod) {
+			p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}
+		}))
+		time.Sleep(20 * time.Second)
+	}},
 	{name: "nobody binds the claim of a volume", cause: why.ClaimNotBound, says: "data", happen: func(w *World) {
 		w.createClaim("data")
 		w.Create(Pod("web", withClaim("data")))

@@ -22,7 +22,6 @@ type reason struct {
 
 const (
 	noAttach      = "while a pod waits for an attachment, and while a volume is mounted, the reason is FailedMount"
-	noClaims      = "dynamic resources are not supported"
 	noTopology    = "there are no CPU, memory and topology managers"
 	noImageID     = "an image without an ID is left alone"
 	noFeatures    = "the scheduler and the API server check pods against the features that the node declares; the node does not check again"
@@ -58,7 +57,7 @@ var reasons = []reason{
 	{name: "FileSystemResizeFailed", in: inPodEvent, when: "a volume has grown, and the pod may only read it"}, {name: "FileSystemResizeSuccessful", in: inPodEvent, when: "a CSI driver has expanded a volume on the node"},
 	{name: "VolumeConditionAbnormal", in: inPodEvent, when: "with the gate CSIVolumeHealth, when a CSI driver begins to report that something is wrong with a volume"},
 	{name: "VolumePermissionChangeInProgress", in: inPodEvent, not: "the agent sends no event while it changes the group of a volume's files"},
-	{name: "FailedPrepareDynamicResources", in: inPodEvent, not: noClaims},
+	{name: "FailedPrepareDynamicResources", in: inPodEvent, when: "the pod has resource claims: this agent cannot prepare their devices, and the pod waits"},
 	{name: "FailedNodeDeclaredFeaturesCheck", in: inPodEvent, not: noFeatures},
 	{name: "HostIPsIPFamilyMismatch", in: inPodEvent, not: "no cloud provider changes the family of the node's addresses"},
 	{name: "CertificateOverdueForRefresh", in: inPodEvent, not: noCertificate}, {name: "CertificateExpired", in: inPodEvent, not: noCertificate},
