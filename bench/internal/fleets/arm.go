@@ -34,6 +34,8 @@ type Arm interface {
 	// Created and Deleted are called after a pod was created, and after its deletion was requested.
 	Created(ctx context.Context, p *v1.Pod) error
 	Deleted(ctx context.Context, p *v1.Pod) error
+	// Owes returns how many events the arm has still to write.
+	Owes(ctx context.Context) (int, error)
 	// Stop ends the nodes. What it leaves in the API is removed by its caller.
 	Stop()
 }
@@ -49,6 +51,8 @@ type Program struct {
 	// Make, when set, creates the Node objects, for a program that does not create them itself.
 	Make func(ctx context.Context, n int) error
 	Log  string // file for the output of the program
+	// Waits, when set, returns how many events wait in the program.
+	Waits func(ctx context.Context) (int, error)
 
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -68,6 +72,14 @@ func (p *Program) Created(context.Context, *v1.Pod) error { return nil }
 
 // Deleted does nothing: the program sees the deletion.
 func (p *Program) Deleted(context.Context, *v1.Pod) error { return nil }
+
+// Owes returns how many events wait in the program.
+func (p *Program) Owes(ctx context.Context) (int, error) {
+	if p.Waits == nil {
+		return 0, nil
+	}
+	return p.Waits(ctx)
+}
 
 // Start starts the program and creates the Node objects.
 func (p *Program) Start(ctx context.Context, n int) error {
@@ -160,6 +172,18 @@ func Kwok(args []string, kubeconfig, log string, client kubernetes.Interface) *P
 func Wherry(program, kubeconfig, log string, more []string) *Program {
 	return &Program{Arm: "wherry fleet", Format: "bench-node-%d", First: 1, Log: log, Args: func(n int) []string {
 		return append([]string{program, "fleet", "--kubeconfig", kubeconfig, "--yes", "--no-taint", "--name", "bench", "--nodes", strconv.Itoa(n)}, more...)
+	}, Waits: func(ctx context.Context) (int, error) {
+		out, err := exec.CommandContext(ctx, program, "fleet", "get", "--name", "bench", "-o", "json").Output()
+		if err != nil {
+			return 0, fmt.Errorf("wherry fleet get: %w", err)
+		}
+		var state struct {
+			Requests struct{ EventsWaiting int }
+		}
+		if err := json.Unmarshal(out, &state); err != nil {
+			return 0, fmt.Errorf("wherry fleet get: %w", err)
+		}
+		return state.Requests.EventsWaiting, nil
 	}}
 }
 
@@ -183,6 +207,9 @@ func (w *Writer) Node(i int) string { return fmt.Sprintf("writer-%d", i) }
 
 // PID returns 0: the nodes are in this process.
 func (w *Writer) PID() int { return 0 }
+
+// Owes returns 0: the client writes no events.
+func (w *Writer) Owes(context.Context) (int, error) { return 0, nil }
 
 // Start creates the Nodes and their leases, and renews the leases until Stop is called.
 func (w *Writer) Start(ctx context.Context, n int) error {

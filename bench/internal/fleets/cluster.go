@@ -17,8 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	tools "k8s.io/client-go/tools/watch"
-
-	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
 // Namespace is the namespace of the pods.
@@ -197,45 +195,6 @@ func (c *Cluster) Requests(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	return sumOf(string(text), "apiserver_request_total"), nil
-}
-
-// Events returns how many requests that write events the API server has answered since its start.
-func (c *Cluster) Events(ctx context.Context) (float64, error) {
-	text, err := c.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var events strings.Builder
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, `resource="events"`) {
-			events.WriteString(line)
-		}
-	}
-	return sumOf(events.String(), "apiserver_request_total"), nil
-}
-
-// quiet is for how long no event is written when all are written.
-const quiet = 2 * time.Second
-
-// EventsWritten waits until no events are written any more, and returns when the last one was.
-func (c *Cluster) EventsWritten(ctx context.Context) (time.Time, error) {
-	var last float64
-	var at time.Time
-	for {
-		now := time.Now()
-		n, err := c.Events(ctx)
-		switch {
-		case err != nil:
-			return at, err
-		case at.IsZero() || n != last:
-			last, at = n, now
-		case now.Sub(at) >= quiet:
-			return at, nil
-		}
-		if err := rig.Sleep(ctx, quiet/8); err != nil {
-			return at, err
-		}
-	}
 }
 
 // sumOf adds up the values of a metric, over all labels, in a text for Prometheus.

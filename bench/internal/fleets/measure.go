@@ -27,9 +27,8 @@ type Result struct {
 	// NodesReady is from the begin until all nodes were Ready, PodsReady from the first pod's creation until all were Ready, and PodsGone from the
 	// first deletion until the API had none.
 	NodesReady, PodsReady, PodsGone float64
-	// EventsLate is how long after PodsReady the last event was written, and Events how many were written until then.
+	// EventsLate is how long after PodsReady no event of the arm waited any more.
 	EventsLate float64
-	Events     int
 	// Memory is the resident memory of the process with all nodes and pods at rest; 0: there is no such process.
 	Memory int64
 	// CPU is the processor time of the process at rest, in percent of a core.
@@ -47,10 +46,6 @@ type Result struct {
 func Measure(ctx context.Context, c *Cluster, a Arm, l Load) (r Result, err error) {
 	r = Result{Arm: a.Name(), Nodes: l.Nodes, Pods: l.Pods}
 	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), c, a, l)) }()
-	eventsBefore, err := c.Events(ctx)
-	if err != nil {
-		return r, err
-	}
 	began := time.Now()
 	if err := a.Start(ctx, l.Nodes); err != nil {
 		return r, fmt.Errorf("start: %w", err)
@@ -80,16 +75,18 @@ func Measure(ctx context.Context, c *Cluster, a Arm, l Load) (r Result, err erro
 	}
 	r.PodsReady = at.Sub(began).Seconds()
 	l.Log("  %s: %d pods Ready in %.1f s", a.Name(), l.Pods, r.PodsReady)
-	written, err := rig.Within(ctx, l.Patience, c.EventsWritten)
-	if err != nil {
-		return r, err
+	for owes := 1; owes > 0; {
+		if owes, err = a.Owes(ctx); err != nil {
+			return r, err
+		}
+		r.EventsLate = time.Since(at).Seconds()
+		if owes > 0 {
+			if err := rig.Sleep(ctx, time.Second); err != nil {
+				return r, err
+			}
+		}
 	}
-	events, err := c.Events(ctx)
-	if err != nil {
-		return r, err
-	}
-	r.EventsLate, r.Events = max(0, written.Sub(at).Seconds()), int(events-eventsBefore)
-	l.Log("  %s: the last of %d events %.1f s later", a.Name(), r.Events, r.EventsLate)
+	l.Log("  %s: no event waits %.1f s later", a.Name(), r.EventsLate)
 	if err := rest(ctx, c, a, l, &r); err != nil {
 		return r, err
 	}
