@@ -24,8 +24,10 @@ func TestShutdownWaitsForPods(t *testing.T) {
 		list := n.sh("systemd-inhibit --list --no-legend || true")
 		return strings.Contains(list, "kubelet") && strings.Contains(list, "delay"), list
 	})
-	if got := n.sh("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec"); got != "t 120000000" {
-		t.Errorf("logind delays a shutdown by %s", got)
+	// An earlier configuration may have left a longer delay, which the agent does not shorten.
+	delay := n.sh("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec")
+	if us := n.number(strings.TrimPrefix(delay, "t ")); us < 120_000_000 {
+		t.Errorf("logind delays a shutdown by %d us", us)
 	}
 	n.sh("rm -rf " + ends)
 	n.create("regular", tellsItsEnd, endsVolume)
