@@ -58,9 +58,9 @@ vm-down: dev ## end the virtual machine and leave nothing behind but its image i
 	@$(DEV) vm down
 
 # One guest serves all tests, one after the other; it is ended afterwards. RUN= is a regular expression of test names.
-test-vm: dev packager ## tests of a node on a real machine: systemd, packages, power cuts, take-over (20 minutes without KVM)
+test-vm: dev packager ## tests of a node on a real machine: systemd, packages, power cuts, an NFS outage, take-over (an hour without KVM)
 	@$(DEV) vm prepare
-	cd tools && WHERRY_VM=1 go test ./test/vm -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)')
+	cd tools && WHERRY_VM=1 go test ./test/vm -count=1 -v -timeout 180m $(if $(RUN),-run '$(RUN)')
 
 # It needs the database: https://vuln.go.dev, or what GOVULNDB names.
 vuln: ## look for known vulnerabilities in what the agent calls (govulncheck); skipped where its database is out of reach

@@ -33,7 +33,7 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("in a namespace the program is %s %q", path, args[:3])
 	}
 	for _, want := range [][2]string{
-		{"-accel", "tcg,thread=multi"}, {"-cpu", "max"}, {"-smp", "4"}, {"-m", "3072M"},
+		{"-accel", "tcg,thread=multi"}, {"-cpu", "max,la57=off"}, {"-smp", "4"}, {"-m", "3072M"},
 		{"-numa", "node,nodeid=0,memdev=m0,cpus=0-1"}, {"-numa", "node,nodeid=1,memdev=m1,cpus=2-3"},
 		{"-object", "memory-backend-ram,id=m1,size=1536M"},
 		{"-drive", "if=none,format=raw,id=root,file=/v/disk.img,cache=writeback"},

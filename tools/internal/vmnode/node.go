@@ -108,7 +108,7 @@ func (e *Env) Ready(ctx context.Context) (ready bool, state string) {
 }
 
 // readyBound is how long a node may take from the start of the agent until it is Ready. On a quiet machine a node takes 5 s.
-const readyBound = 4 * time.Minute
+const readyBound = 8 * time.Minute
 
 // AwaitReady waits until the node is Ready. After readyBound it returns an error with the last lines of the agent's log.
 func (e *Env) AwaitReady(ctx context.Context) error {

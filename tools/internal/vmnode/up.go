@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -199,7 +200,7 @@ func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) 
 	}
 	e.Machine, err = vm.New(vm.Config{
 		Dir: e.path("guest"), Image: image, HostName: NodeName, ReadOnly: []string{payload}, Namespace: e.namespace(), Tap: tap,
-		CPUs: 4, NUMANodes: 2, MemoryMiB: 3 << 10, Accel: e.Accel,
+		CPUs: cpus(e.Accel), NUMANodes: 2, MemoryMiB: 3 << 10, Accel: e.Accel,
 	})
 	if err != nil {
 		return false, err
@@ -215,6 +216,15 @@ func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) 
 	}
 	e.say("the guest lives, %.0f s after it got power (%s)", time.Since(began).Seconds(), e.Accel)
 	return fresh, nil
+}
+
+// cpus returns how many CPUs the guest has: 4, but not more than this machine has if the guest is emulated. Emulated CPUs wait for each other,
+// so more of them than real ones make the guest slower.
+func cpus(accel string) int {
+	if accel == vm.TCG && runtime.NumCPU() < 4 {
+		return 2
+	}
+	return 4
 }
 
 // installed returns the path of a file that exists once the guest has joined the cluster as a node.

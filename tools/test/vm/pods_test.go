@@ -102,7 +102,7 @@ spec:
 const idle = `command: [sh, -c, "trap 'exit 0' TERM; echo up; while :; do sleep 1; done"]`
 
 // podBound is how long a few pods may take to start or to end, under emulation on a busy machine.
-const podBound = 4 * time.Minute
+const podBound = 10 * time.Minute
 
 // awaitReady waits until the pods are Ready, and returns them.
 func (n *node) awaitReady(names ...string) map[string]*pod {

@@ -18,14 +18,16 @@ const (
 // pods.
 func TestShutdownWaitsForPods(t *testing.T) {
 	n := newNode(t)
-	n.reconfigure("shutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 15s\n")
+	n.reconfigure("shutdownGracePeriod: 120s\nshutdownGracePeriodCriticalPods: 60s\n")
 	defer n.reconfigure("")
 	n.await("the agent to delay shutdowns", podBound, func() (bool, string) {
 		list := n.sh("systemd-inhibit --list --no-legend || true")
 		return strings.Contains(list, "kubelet") && strings.Contains(list, "delay"), list
 	})
-	if got := n.sh("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec"); got != "t 40000000" {
-		t.Errorf("logind delays a shutdown by %s", got)
+	// An earlier configuration may have left a longer delay, which the agent does not shorten.
+	delay := n.sh("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec")
+	if us := n.number(strings.TrimPrefix(delay, "t ")); us < 120_000_000 {
+		t.Errorf("logind delays a shutdown by %d us", us)
 	}
 	n.sh("rm -rf " + ends)
 	n.create("regular", tellsItsEnd, endsVolume)
@@ -67,10 +69,11 @@ func TestShutdownWaitsForPods(t *testing.T) {
 }
 
 // With shutdownGracePeriodByPodPriority, the pods end group by group, from the lowest priority to the highest, and the API gets the last status
-// of each before the machine is down.
+// of each before the machine is down. The periods are long because an emulated machine needs 10 s or more to end a pod; a group whose pods have
+// ended does not wait for the rest of its period.
 func TestShutdownByPriority(t *testing.T) {
 	n := newNode(t)
-	n.reconfigure("shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 12}, {priority: 1000, shutdownGracePeriodSeconds: 12}, {priority: 100000, shutdownGracePeriodSeconds: 12}]\n")
+	n.reconfigure("shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 60}, {priority: 1000, shutdownGracePeriodSeconds: 60}, {priority: 100000, shutdownGracePeriodSeconds: 60}]\n")
 	defer n.reconfigure("")
 	n.await("the agent to delay shutdowns", podBound, func() (bool, string) {
 		list := n.sh("systemd-inhibit --list --no-legend || true")
