@@ -2,9 +2,12 @@ package cri
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -36,12 +39,29 @@ func metered[Q, S any](ctx context.Context, m *callMeter, method string, call fu
 		ctx, ended = m.begin(ctx, method)
 	}
 	out, err := call(ctx, in, opts...)
+	err = overdue(ctx, err)
 	if ended != nil {
 		ended(err)
 	}
 	m.onCall(method, time.Since(began), err)
 	return out, err
 }
+
+// overdue replaces the error of a call whose stream the runtime cut off at the call's deadline, by the error that says so. The runtime learns the
+// deadline with the call, and its end of the stream can arrive before the agent's own timer fires.
+func overdue(ctx context.Context, err error) error {
+	deadline, ok := ctx.Deadline()
+	if !ok || time.Now().Before(deadline) || errors.Is(ctx.Err(), context.Canceled) {
+		return err
+	}
+	if st, ok := status.FromError(err); ok && strings.HasPrefix(st.Message(), cutOff) {
+		return status.FromContextError(context.DeadlineExceeded).Err()
+	}
+	return err
+}
+
+// cutOff is the beginning of the message with which gRPC tells that the server has ended a stream without an answer.
+const cutOff = "stream terminated by RST_STREAM"
 
 // These types have a method for every call of CRI, and do not embed the interfaces of CRI. So if a newer CRI has another call, the types do
 // not compile until somebody adds a method for that call.
