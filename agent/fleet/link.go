@@ -222,6 +222,13 @@ func (l *link) partitioned() bool {
 	return l.cut != nil
 }
 
+// delays reports whether a fault delays the node's requests: a partition or FaultSlowAPI.
+func (l *link) delays() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut != nil || len(l.slows) > 0
+}
+
 // cutBody is the response body of a watch. A partition of the node closes it.
 type cutBody struct {
 	io.ReadCloser

@@ -199,7 +199,7 @@ func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 		deps.CloseConnections = n.identity.CloseAll
 	}
 	deps.Leases = f.wheel.of(n.link, f.seedOf(n.name), time.Duration(k.NodeLeaseDurationSeconds)*time.Second, n.isNew, func() { f.leased(n) })
-	deps.EventTurn = f.count.turns.wait
+	deps.EventTurn = n.eventTurn
 	deps.Log, deps.Seed = f.cfg.NodeLog, f.seedOf(n.name)
 	if f.hub != nil {
 		deps.Feed = f.hub.of(n.link)
@@ -219,6 +219,17 @@ func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 		_ = deps.API.Close()
 	}
 	return a, err
+}
+
+// eventTurn returns when the node may send an event: see turns. While an injected fault delays the node's requests, its events take no turns,
+// because a request that hangs would keep the turn from the events of all other nodes.
+func (n *node) eventTurn(ctx context.Context) (done func(), err error) {
+	done, err = n.fleet.count.turns.wait(ctx)
+	if err == nil && n.link.delays() {
+		done()
+		done = func() {}
+	}
+	return done, err
 }
 
 // clientOf returns the configuration of a node's client: it sends requests over the node's link. All links use the same transport.

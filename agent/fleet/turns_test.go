@@ -69,6 +69,33 @@ func TestEventsWaitWhileTheAPIServerIsSlow(t *testing.T) {
 	})
 }
 
+// The events of a node whose requests hang or are slow, because of a fault, do not keep the other nodes' events from their turn.
+func TestEventsOfANodeWithAFault(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &Fleet{count: newRequests()}
+		f.count.turns.window = 1
+		cut, slow, well := &node{fleet: f, link: &link{}}, &node{fleet: f, link: &link{}}, &node{fleet: f, link: &link{}}
+		cut.link.partition(true)
+		slow.link.slow(time.Minute)
+		for _, n := range []*node{cut, slow, cut} {
+			if _, err := n.eventTurn(t.Context()); err != nil { // the event is being sent, and hangs
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		done, err := well.eventTurn(ctx)
+		if err != nil {
+			t.Fatalf("the event of another node waits: %v", err)
+		}
+		if f.count.turns.sending != 1 {
+			t.Errorf("%d events count as being sent, want 1", f.count.turns.sending)
+		}
+		done()
+	})
+}
+
 // An event whose node ends leaves the queue, and does not keep others from their turn.
 func TestEventsOfANodeThatEnds(t *testing.T) {
 	t.Parallel()
