@@ -45,9 +45,7 @@ func (g *Group) checkDrivers(bad func(field, format string, args ...any)) {
 	seen := map[string]bool{}
 	for i, d := range g.CSIDrivers {
 		at := fmt.Sprintf("csiDrivers[%d]", i)
-		if errs := validation.IsDNS1123Subdomain(d.Name); len(errs) > 0 || len(d.Name) > maxDriverName {
-			bad(at+".name", "%q: use a domain of at most %d lower case characters, such as disks.example.com", d.Name, maxDriverName)
-		}
+		checkDriverName(at+".name", d.Name, "disks.example.com", bad)
 		if seen[d.Name] {
 			bad(at+".name", "another driver has the name %q", d.Name)
 		}
@@ -58,6 +56,13 @@ func (g *Group) checkDrivers(bad func(field, format string, args ...any)) {
 		for key, pattern := range d.Topology {
 			g.checkTopology(at+".topology["+key+"]", key, pattern, bad)
 		}
+	}
+}
+
+// checkDriverName calls bad if the name of a driver, of CSI or DRA, is not valid. example is one that is.
+func checkDriverName(field, name, example string, bad func(field, format string, args ...any)) {
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 || len(name) > maxDriverName {
+		bad(field, "%q: use a domain of at most %d lower case characters, such as %s", name, maxDriverName, example)
 	}
 }
 

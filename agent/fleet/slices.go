@@ -240,9 +240,7 @@ func (g *Group) checkSlices(bad func(field, format string, args ...any)) {
 	seen := map[string]bool{}
 	for i, s := range g.ResourceSlices {
 		at := fmt.Sprintf("resourceSlices[%d]", i)
-		if errs := validation.IsDNS1123Subdomain(s.Driver); len(errs) > 0 || len(s.Driver) > maxDriverName {
-			bad(at+".driver", "%q: use a domain of at most %d lower case characters, such as gpu.example.com", s.Driver, maxDriverName)
-		}
+		checkDriverName(at+".driver", s.Driver, "gpu.example.com", bad)
 		if seen[s.Driver] {
 			bad(at+".driver", "another element has the driver %q", s.Driver)
 		}

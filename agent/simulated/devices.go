@@ -3,7 +3,6 @@ package simulated
 import (
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/wherry-node/wherry/agent"
 )
@@ -34,21 +33,18 @@ func (f *DeviceFault) Check() error {
 
 // devices are the devices of a machine with their faults. Its methods may be called concurrently.
 type devices struct {
-	all []Devices // does not change
-
-	mu     sync.Mutex
-	faults []*DeviceFault
+	all    []Devices // does not change
+	faults lasting[DeviceFault]
 }
 
 // now returns the present numbers of devices.
 func (d *devices) now() []agent.Devices {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	faults := d.faults.now()
 	out := make([]agent.Devices, 0, len(d.all))
 	for _, one := range d.all {
 		count := int64(one.Count)
 		now := agent.Devices{Resource: one.Resource, Count: count, Healthy: count}
-		for _, f := range d.faults {
+		for _, f := range faults {
 			switch {
 			case f.Resource != one.Resource:
 			case f.Unhealthy == 0:
@@ -72,13 +68,5 @@ func (n *Node) Fail(f DeviceFault) (remove func(), err error) {
 	if !slices.ContainsFunc(d.all, func(one Devices) bool { return one.Resource == f.Resource }) {
 		return nil, errors.New("the node has no devices " + f.Resource)
 	}
-	own := &f
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.faults = append(d.faults, own)
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.faults = slices.DeleteFunc(d.faults, func(other *DeviceFault) bool { return other == own })
-	}, nil
+	return d.faults.add(f), nil
 }

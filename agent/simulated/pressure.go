@@ -2,8 +2,6 @@ package simulated
 
 import (
 	"errors"
-	"slices"
-	"sync"
 
 	"github.com/wherry-node/wherry/agent"
 )
@@ -33,30 +31,14 @@ func (p *Pressure) Check() error {
 type pressures struct {
 	whole agent.Used // the size of the machine
 
-	mu  sync.Mutex
-	all []*Pressure
-}
-
-// add adds a pressure, which lasts until remove is called.
-func (p *pressures) add(one Pressure) (remove func()) {
-	own := &one
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all = append(p.all, own)
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.all = slices.DeleteFunc(p.all, func(other *Pressure) bool { return other == own })
-	}
+	lasting[Pressure]
 }
 
 // on returns how much of each resource is used under the active pressures: the larger of used and of the largest percentage that a
 // pressure demands.
 func (p *pressures) on(used agent.Used) agent.Used {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	part := func(whole int64, percent float64) int64 { return int64(float64(whole) * percent / 100) }
-	for _, one := range p.all {
+	for _, one := range p.now() {
 		used.Memory = max(used.Memory, part(p.whole.Memory, one.Memory))
 		used.Storage = max(used.Storage, part(p.whole.Storage, one.Disk))
 		used.Processes = max(used.Processes, part(p.whole.Processes, one.Processes))

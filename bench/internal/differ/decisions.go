@@ -1,7 +1,7 @@
 package differ
 
 // Decisions are the classes of intended differences, each with the exact text of the class. If a case shows a class of roots.go, its
-// other differences are hidden.
+// other differences are hidden. The file is long because it is one table.
 var Decisions = []Decision{
 	{
 		Class:  `config of a container: annotations.wherry.dev/spec-hash: upstream "", Wherry "1-ID"`,

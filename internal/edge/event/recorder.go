@@ -223,6 +223,29 @@ func (r *Recorder) one(ctx context.Context, ev *v1.Event, again bool) {
 
 // write creates an event. If again is set, it changes the count of the event that was created before instead.
 func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
+	api := r.cfg.API(ev.Namespace)
+	if again {
+		body, err := json.Marshal(map[string]any{"count": ev.Count, "lastTimestamp": ev.LastTimestamp, "message": ev.Message})
+		if err != nil {
+			return fmt.Errorf("count event: %w", err)
+		}
+		err = r.inTurn(ctx, func() error {
+			_, err := api.Patch(ctx, ev.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+			return err
+		})
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		// The API server has dropped the event, as it does after an hour by default. So create a new one.
+	}
+	return r.inTurn(ctx, func() error {
+		_, err := api.Create(ctx, ev, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// inTurn sends one request when the rate and the turn allow it.
+func (r *Recorder) inTurn(ctx context.Context, send func() error) error {
 	if err := r.cfg.Rate.Wait(ctx); err != nil {
 		return err
 	}
@@ -231,23 +254,7 @@ func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 		return err
 	}
 	defer done()
-	api := r.cfg.API(ev.Namespace)
-	if again {
-		body, err := json.Marshal(map[string]any{"count": ev.Count, "lastTimestamp": ev.LastTimestamp, "message": ev.Message})
-		if err != nil {
-			return fmt.Errorf("count event: %w", err)
-		}
-		_, err = api.Patch(ctx, ev.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
-		if !apierrors.IsNotFound(err) {
-			return err
-		}
-		// The API server has dropped the event, as it does after an hour by default. So create a new one.
-		if err := r.cfg.Rate.Wait(ctx); err != nil {
-			return err
-		}
-	}
-	_, err = api.Create(ctx, ev, metav1.CreateOptions{})
-	return err
+	return send()
 }
 
 func (r *Recorder) event(t *recorded, w *written) *v1.Event {
