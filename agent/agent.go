@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -10,13 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/wherry-node/wherry/internal/base/work"
 	"github.com/wherry-node/wherry/internal/core/decide"
@@ -322,104 +319,6 @@ func (a *Agent) buildLoop() error {
 		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartSlots: least, MostStarts: most, WentWrong: a.wentWrong(), Log: a.log,
 	})
 	return nil
-}
-
-// Run runs the node until ctx ends. When it returns, the pods keep running.
-func (a *Agent) Run(ctx context.Context) error {
-	// client-go logs to the agent's own log instead of the process's.
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(a.log.Handler()))
-	defer a.close()
-	if err := a.open(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-	if err := a.build(); err != nil {
-		return err
-	}
-	defer a.events.open(ctx)() // before any part that records events
-	if err := a.platform.prepare(ctx); err != nil {
-		return err
-	}
-	a.look(ctx)
-	a.readHost()
-	if _, err := a.node.ReadMachine(); err != nil {
-		a.log.Error("the machine's facts cannot be read; trying again with the node's status", "err", err)
-	}
-	a.resolver.Read() // reports a wrong resolver file also on a node without pods; otherwise only container starts read the file
-	parts := a.parts()
-	a.live.begin()
-	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
-	if a.deps.Started != nil {
-		a.deps.Started()
-	}
-	err := runAll(ctx, parts)
-	if errors.Is(err, context.Canceled) {
-		err = nil
-	}
-	return err
-}
-
-// parts returns everything that Run runs.
-func (a *Agent) parts() []part {
-	parts := append(a.opened.parts, []part{
-		{name: "runtime", begin: a.runtime.Begin},
-		{name: "pleg", run: a.pleg.Run},
-		{name: "probes", begin: a.probes.Begin},
-		{name: "syncloop", run: a.loop.Run},
-		{name: "eviction", begin: a.evictor.Begin},
-		{name: "image collection", begin: a.collector.Begin},
-		{name: "objects", begin: a.platform.objects.Begin},
-	}...)
-	parts = append(parts, a.platform.drivers...)
-	if a.server != nil {
-		parts = append(parts, part{name: "server", run: a.serve})
-	}
-	if a.rotator = a.logRotator(); a.rotator != nil {
-		parts = append(parts, part{name: "log rotation", begin: a.rotator.Begin})
-	}
-	if a.pulls != nil {
-		parts = append(parts, part{name: "image pull records", run: a.pulls.Run})
-	}
-	if t := a.tracer.Load(); t != nil {
-		parts = append(parts, part{name: "traces", run: t.Run})
-	}
-	if a.push != nil {
-		parts = append(parts, part{name: "push", run: a.push.Run})
-	}
-	if a.recorder != nil {
-		parts = append(parts, part{name: "recorder", run: a.recorder.Run})
-	}
-	if a.shutdown != nil {
-		parts = append(parts, part{name: "shutdown", run: a.shutdown.Run})
-	}
-	if a.control != nil {
-		parts = append(parts, part{name: "control", run: a.serveControl})
-	}
-	if a.podsAPI != nil {
-		parts = append(parts, part{name: "pods API", run: a.servePodsAPI})
-	}
-	if a.deps.Machine.real {
-		parts = append(parts, part{name: "kernel log", run: a.watchKills}, part{name: "disk layout", run: a.stats.Run})
-	}
-	if a.deps.Client != nil {
-		parts = append(parts, part{name: "heartbeat", begin: a.heartbeat.Begin}, part{name: "own node", begin: a.own.Begin}, part{name: "status", begin: a.writer.Begin}, part{name: "mirrors", begin: a.mirrors.Begin})
-	}
-	parts = append(parts, a.offlineParts()...)
-	if a.deps.Client == nil && a.cfg.Kubelet.PodCIDR != "" {
-		parts = append(parts, part{name: "pod CIDR", run: a.ownPodCIDR})
-	}
-	return append(parts, a.sourceParts()...)
-}
-
-// look reads the runtime's status before the first status of the node is computed. Without it, a node whose agent is
-// replaced would be not ready for a moment. look returns at once if the runtime is down, and soon if the runtime hangs.
-func (a *Agent) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	a.runtime.Ask(ctx)
-	a.began = time.Now()
 }
 
 // runtimeChanged is called when the readiness of the runtime or of its network has changed.

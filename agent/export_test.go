@@ -27,9 +27,9 @@ func (a *Agent) Prepare(ctx context.Context, api net.Listener) (free func(), err
 // Build builds the parts, as Run does.
 func (a *Agent) Build() error { return a.build() }
 
-// Begin creates the parts, as Run does before it runs them, and allows Reconfigure. It applies the configuration to the parts once, so
+// MakeParts creates the parts, as Run does before it runs them, and allows Reconfigure. It applies the configuration to the parts once, so
 // that a difference that a test sees later can come only from a changed configuration.
-func (a *Agent) Begin() error {
+func (a *Agent) MakeParts() error {
 	a.parts()
 	a.live.begin()
 	return a.follow(a.kubelet(), nil)

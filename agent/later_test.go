@@ -67,7 +67,7 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 				t.Fatal(err)
 			}
 			if live {
-				if err := a.Begin(); err != nil {
+				if err := a.MakeParts(); err != nil {
 					t.Fatal(err)
 				}
 				next := cfg

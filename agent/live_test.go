@@ -36,7 +36,7 @@ func TestLiveFields(t *testing.T) {
 	reconfigured := func(from, to string) string {
 		a, free := prepared(t, configured(t, dir, from), from)
 		defer free()
-		if err := a.Begin(); err != nil {
+		if err := a.MakeParts(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := a.Reconfigure(configured(t, dir, to)); err != nil {
@@ -77,7 +77,7 @@ func TestFieldsThatWaitForARestart(t *testing.T) {
 	if _, err := a.Reconfigure(configured(t, dir, "maxPods: 7")); err == nil {
 		t.Error("an agent that does not run yet was reconfigured")
 	}
-	if err := a.Begin(); err != nil {
+	if err := a.MakeParts(); err != nil {
 		t.Fatal(err)
 	}
 	live := config.LiveFields()
@@ -119,7 +119,7 @@ func TestReconfigureVerbosity(t *testing.T) {
 	if err := a.Build(); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Begin(); err != nil {
+	if err := a.MakeParts(); err != nil {
 		t.Fatal(err)
 	}
 	next := cfg

@@ -134,8 +134,19 @@ type denyAll struct{}
 // Authorize denies.
 func (denyAll) Authorize(context.Context, server.Attributes) (bool, error) { return false, nil }
 
-func (a *Agent) serve(ctx context.Context) error {
-	return a.server.Run(ctx, server.Listeners{
-		API: a.deps.API, TLS: a.deps.TLS, Health: a.deps.Health, ReadOnly: a.deps.ReadOnly,
-	})
+// serverPart returns the part that serves the node's HTTP and HTTPS ports. If the only port is one that needs no goroutine, the part has none.
+func (a *Agent) serverPart() part {
+	follower, ok := a.deps.API.(server.Follower)
+	if !ok || a.deps.Health != nil || a.deps.ReadOnly != nil {
+		return part{name: "server", run: func(ctx context.Context) error {
+			return a.server.Run(ctx, server.Listeners{API: a.deps.API, TLS: a.deps.TLS, Health: a.deps.Health, ReadOnly: a.deps.ReadOnly})
+		}}
+	}
+	return part{name: "server", begin: func(ctx context.Context) (join func()) {
+		end, err := a.server.Begin(ctx, follower, a.deps.TLS)
+		if err != nil {
+			a.log.Error("the HTTPS API is not served", "err", err)
+		}
+		return func() { _ = end() } // the end of ctx is the only reason to end
+	}}
 }

@@ -45,7 +45,7 @@ func TestVerbosityCanBeSet(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- a.serve(ctx) }()
+		go func() { ended <- a.serverPart().run(ctx) }()
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, "https://"+l.Addr().String()+"/debug/flags/v", strings.NewReader("4"))
 		if err != nil {
 			t.Fatal(err)

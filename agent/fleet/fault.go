@@ -380,9 +380,6 @@ func (n *node) heal(number int) {
 	}
 	if n.down && !n.has(FaultCrash, FaultAgent) {
 		n.down = false
-		select {
-		case n.wake <- struct{}{}:
-		default:
-		}
+		n.rounds.Wake()
 	}
 }

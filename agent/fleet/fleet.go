@@ -230,7 +230,7 @@ func (f *Fleet) selector() string { return selectorOf(f.cfg.Name) }
 func (f *Fleet) newLink(node string, p *permit) *link {
 	l := &link{permit: p}
 	switch f.cfg.Identity {
-	case Certificate: // node.join sets the transport
+	case Certificate: // node.certify sets the transport
 	case Impersonate:
 		l.next, l.user = f.next, "system:node:"+node
 	default:
@@ -299,10 +299,8 @@ func (f *Fleet) startAll(late time.Duration, known bool) bool {
 
 // start creates the node and lets it join the cluster in the background. The caller holds the lock.
 func (f *Fleet) start(m member, slice int) {
-	ctx, end := context.WithCancel(context.Background())
 	n := &node{
-		fleet: f, group: m.group, index: m.index, name: m.name, slice: slice, end: end, ended: make(chan struct{}), began: time.Now(), wake: make(chan struct{}, 1),
-		disk: &checkpoint.InMemory{},
+		fleet: f, group: m.group, index: m.index, name: m.name, slice: slice, began: time.Now(), disk: &checkpoint.InMemory{},
 	}
 	_, known := f.known[m.name]
 	n.isNew = !known
@@ -316,7 +314,7 @@ func (f *Fleet) start(m member, slice int) {
 	n.link = f.newLink(m.name, p)
 	f.nodes[m.name] = n
 	f.joining[n] = true
-	go n.run(ctx)
+	n.begin()
 }
 
 // endAll ends all nodes, and returns when their agents and machines have ended.
@@ -333,7 +331,7 @@ func (f *Fleet) endAll() {
 		n.end()
 	}
 	for _, n := range all {
-		<-n.ended
+		n.join()
 		n.close()
 	}
 }

@@ -40,7 +40,7 @@ func finish(nodes []*node) {
 		n.end()
 	}
 	limited(nodes, leavers, func(n *node) {
-		<-n.ended
+		n.join()
 		n.close()
 	})
 }

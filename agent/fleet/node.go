@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/simulated"
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/edge/identity"
 )
 
@@ -28,25 +29,26 @@ type node struct {
 	name  string
 	slice int
 	link  *link
-	// identity is the node's client certificate; nil: there is none yet, or Config.Identity is not Certificate. Only run, and close after
-	// run has ended, use it.
+	// identity is the node's client certificate; nil: there is none yet, or Config.Identity is not Certificate. Only turn, and close after
+	// the node has ended, use it.
 	identity *identity.Memory
 	isNew    bool               // the cluster had no Node of this name when this one began to join
 	disk     agent.Disk         // keeps its content when the machine crashes
 	volumes  *agent.VolumeFiles // like disk; nil: the group has no CSI drivers
-	// end ends the node. ended is closed when no agent of the node runs any more.
-	end   context.CancelFunc
-	ended chan struct{}
+	rounds   *rounds.Rounds     // starts the node's agents, one after another
+	// end ends the node. After end, join waits until no agent of the node runs any more.
+	end, join func()
 
 	// The fleet's lock guards the fields below.
-	began  time.Time // when the node began to join
-	joined bool      // the Node has been Ready once
-	ready  bool      // whether the Node is Ready in the API
-	leaves bool      // the node is being removed
-	down   bool      // the agent does not run because of FaultCrash or FaultAgent
-	err    error     // why the last agent failed; nil while an agent runs
-	waits  string    // what the node waits for before it starts its agent; "": nothing
-	wake   chan struct{}
+	began  time.Time           // when the node began to join
+	joined bool                // the Node has been Ready once
+	ready  bool                // whether the Node is Ready in the API
+	leaves bool                // the node is being removed
+	down   bool                // the agent does not run because of FaultCrash or FaultAgent
+	err    error               // why the last agent failed; nil while an agent runs
+	waits  string              // what the node waits for before it starts its agent; "": nothing
+	runs   bool                // an agent runs, or begins or ends to do so
+	next   time.Time           // when the next agent may start
 	stop   context.CancelFunc  // ends the agent that runs; nil: none runs
 	faults map[int]activeFault // by the number that Inject gave them
 	sim    *simulated.Node     // nil: the machine is off
@@ -54,41 +56,52 @@ type node struct {
 	page   http.Handler        // the console of agent; nil: not requested yet
 }
 
-// run runs the node's agents, one after another, until ctx ends. After a crash it waits until the fault is healed.
-func (n *node) run(ctx context.Context) {
-	defer close(n.ended)
-	for ctx.Err() == nil {
-		run, cancel := context.WithCancel(ctx)
-		sim := n.starts(cancel)
-		if sim == nil {
-			cancel()
-			select {
-			case <-n.wake:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		err := n.runAgent(run, sim)
-		cancel()
-		if n.stopped(err) && !pause(ctx, restartWait) {
-			return
-		}
+// begin lets the node run its agents, one after another, until end is called. It does not block.
+func (n *node) begin() {
+	ctx, end := context.WithCancel(context.Background())
+	var agents sync.WaitGroup
+	n.rounds = rounds.New(func(ctx context.Context) time.Duration { return n.turn(ctx, &agents) })
+	join := n.rounds.Begin(ctx)
+	n.end, n.join = end, func() {
+		join()
+		agents.Wait()
 	}
 }
 
-// starts returns the machine on which the next agent runs, or nil if a fault keeps the node down. It stores stop, which ends that agent.
-// After a crash it makes a new machine with the old disk, as after a reboot.
-func (n *node) starts(stop context.CancelFunc) *simulated.Node {
+// turn starts an agent if none runs, and returns how long to wait until the next call. After a crash it waits until the fault is healed.
+func (n *node) turn(ctx context.Context, agents *sync.WaitGroup) time.Duration {
+	run, cancel := context.WithCancel(ctx)
+	sim, wait := n.starts(cancel)
+	if sim == nil {
+		cancel()
+		return wait
+	}
+	agents.Add(1)
+	n.beginAgent(run, sim, func(err error) {
+		defer agents.Done()
+		cancel()
+		n.stopped(err)
+		n.rounds.Wake()
+	})
+	return rounds.Never
+}
+
+// starts returns the machine on which the next agent runs, or nil and how long to wait, if one runs, a fault keeps the node down, or the last
+// agent has just failed. It stores stop, which ends that agent. After a crash it makes a new machine with the old disk, as after a reboot.
+func (n *node) starts(stop context.CancelFunc) (sim *simulated.Node, wait time.Duration) {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
-	if n.down {
-		return nil
+	if n.runs || n.down {
+		return nil, rounds.Never
+	}
+	if wait := time.Until(n.next); wait > 0 {
+		return nil, wait
 	}
 	if n.sim == nil {
 		n.sim = n.machine()
 	}
-	n.stop, n.err = stop, nil
-	return n.sim
+	n.runs, n.stop, n.err = true, stop, nil
+	return n.sim, 0
 }
 
 // close ends the simulation of the machine. The agent must have ended before.
@@ -103,49 +116,56 @@ func (n *node) close() {
 	}
 }
 
-// stopped stores that the agent has ended, with its error. It reports whether the agent failed; run then waits before it starts the next
-// one.
-func (n *node) stopped(err error) (failed bool) {
+// stopped stores that the agent has ended, with its error. If it has failed, the next one starts after restartWait.
+func (n *node) stopped(err error) {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
-	n.stop, n.err = nil, err
+	n.runs, n.stop, n.err, n.agent, n.page = false, nil, err, nil, nil
 	if err != nil {
+		n.next = time.Now().Add(restartWait)
 		n.fleet.cfg.Log.Error("a node of the fleet failed; starting its agent again", "node", n.name, "err", err)
 	}
-	return err != nil
 }
 
-// runAgent runs one agent of the node until ctx ends. If the node has to have a certificate, runAgent first gets it, and renews it while
-// the agent runs.
-func (n *node) runAgent(ctx context.Context, sim *simulated.Node) error {
+// beginAgent starts an agent of the node, which runs until ctx ends, and calls ended when it has ended. If the node has to have a certificate,
+// beginAgent first gets it, and renews it while the agent runs.
+func (n *node) beginAgent(ctx context.Context, sim *simulated.Node, ended func(error)) {
 	if n.fleet.access != nil {
-		switch err := n.join(ctx); {
+		switch err := n.certify(ctx); {
 		case ctx.Err() != nil:
-			return nil
+			ended(nil)
+			return
 		case err != nil:
-			return err
+			ended(err)
+			return
 		}
-		renewing, end := context.WithCancel(ctx)
 		var renewal sync.WaitGroup
+		renewing, end := context.WithCancel(ctx)
 		renewal.Go(func() {
 			if err := n.identity.Run(renewing); err != nil {
 				n.fleet.cfg.Log.Error("the certificate of a node is not renewed any more", "node", n.name, "err", err)
 			}
 		})
-		defer renewal.Wait()
-		defer end()
+		after := ended
+		ended = func(err error) {
+			end()
+			renewal.Wait()
+			after(err)
+		}
 	}
 	a, err := n.newAgent(sim)
 	if err != nil {
-		return err
+		ended(err)
+		return
 	}
-	n.runs(a)
-	defer n.runs(nil)
-	return a.Run(ctx)
+	n.fleet.mu.Lock()
+	n.agent, n.page = a, nil
+	n.fleet.mu.Unlock()
+	a.Begin(ctx, ended)
 }
 
-// join makes sure that the node has a valid certificate. It waits until the cluster has signed one, or ctx ends.
-func (n *node) join(ctx context.Context) error {
+// certify makes sure that the node has a valid certificate. It waits until the cluster has signed one, or ctx ends.
+func (n *node) certify(ctx context.Context) error {
 	if n.identity == nil {
 		id, err := n.fleet.access.identity(n)
 		if err != nil {
@@ -173,13 +193,6 @@ func (n *node) reason() string {
 		return "waits for " + n.waits
 	}
 	return ""
-}
-
-// runs stores which agent runs; nil: none.
-func (n *node) runs(a *agent.Agent) {
-	n.fleet.mu.Lock()
-	defer n.fleet.mu.Unlock()
-	n.agent, n.page = a, nil
 }
 
 // newAgent returns a new agent on the node's machine.

@@ -35,6 +35,7 @@ type serving struct {
 	tls     *tls.Config
 	caFile  string
 	streams net.Listener
+	ports   *acceptor
 
 	mu    sync.Mutex
 	nodes map[string]http.Handler // the handler of streams of each node, by the node's name
@@ -76,6 +77,10 @@ func (f *Fleet) openServing(ctx context.Context) error {
 	if s.streams, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("listen for streams of the simulated runtimes: %w", err)
 	}
+	if s.ports, err = newAcceptor(f.cfg.Log); err != nil {
+		_ = s.streams.Close()
+		return err
+	}
 	f.serving = s
 	return nil
 }
@@ -102,8 +107,11 @@ func selfSigned(address netip.Addr) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// run serves the streams until ctx ends.
+// run serves the streams, and accepts the connections to the nodes' HTTPS APIs, until ctx ends.
 func (s *serving) run(ctx context.Context, f *Fleet) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { s.ports.run(ctx) })
 	if err := server.Serve(ctx, s.streams, s, server.ServeOptions{Log: f.cfg.NodeLog}); err != nil {
 		f.cfg.Log.Error("streams into containers (exec, attach, port-forward) are not served any more", "err", err)
 	}
@@ -129,7 +137,7 @@ func (s *serving) open(node string, sim *simulated.Node, k *kubelet.KubeletConfi
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", netip.AddrPortFrom(s.address, 0).String())
+	l, err := s.ports.listen(netip.AddrPortFrom(s.address, 0).String())
 	if err != nil {
 		return fmt.Errorf("listen for the API of node %s: %w", node, err)
 	}

@@ -2,6 +2,8 @@ package rounds
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,8 +19,9 @@ type Rounds struct {
 	mu    sync.Mutex
 	ctx   context.Context // nil: Begin was not called yet
 	timer *time.Timer
-	again bool // the function is to be called
-	runs  bool // a goroutine calls the function
+	again bool            // the function is to be called
+	runs  bool            // a goroutine calls the function
+	asks  []chan struct{} // calls of Turns that no call of the function has answered yet; each channel is closed after a whole call
 	group sync.WaitGroup
 }
 
@@ -58,10 +61,37 @@ func (r *Rounds) Wake() {
 	}
 }
 
+// Turns returns nil if the function still works: a call of it begins after the call of Turns, and ends before ctx does. A watchdog uses
+// Turns to notice that the function is stuck, for example because a lock that it needs is never released. name is the name of the work in the
+// error. Turns makes one more call of the function begin.
+func (r *Rounds) Turns(ctx context.Context, name string) error {
+	answer := make(chan struct{})
+	r.mu.Lock()
+	r.asks = append(r.asks, answer)
+	r.mu.Unlock()
+	r.Wake()
+	select {
+	case <-answer:
+		return nil
+	case <-ctx.Done():
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.asks = slices.DeleteFunc(r.asks, func(a chan struct{}) bool { return a == answer })
+		return fmt.Errorf("the loop of the %s takes no work", name)
+	}
+}
+
 // run calls the function until nothing asks for a further call.
 func (r *Rounds) run() {
-	for r.takes() {
+	for {
+		asks, ok := r.takes()
+		if !ok {
+			return
+		}
 		wait := r.round(r.ctx)
+		for _, a := range asks {
+			close(a)
+		}
 		r.mu.Lock()
 		switch {
 		case wait < 0 && r.timer != nil:
@@ -76,16 +106,18 @@ func (r *Rounds) run() {
 	}
 }
 
-// takes reports whether the function must be called now. If it returns false, the goroutine of run ends.
-func (r *Rounds) takes() bool {
+// takes reports whether the function must be called now, and returns the calls of Turns that this call of the function answers. If takes
+// returns false, the goroutine of run ends.
+func (r *Rounds) takes() (asks []chan struct{}, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.again || r.ctx.Err() != nil {
 		r.runs = false
-		return false
+		return nil, false
 	}
 	r.again = false
-	return true
+	asks, r.asks = r.asks, nil
+	return asks, true
 }
 
 // Until calls begin (for example Rounds.Begin), waits until ctx ends, and then calls the function join that begin returned.

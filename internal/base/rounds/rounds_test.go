@@ -104,3 +104,42 @@ func TestRest(t *testing.T) { //nolint:paralleltest // it counts goroutines
 		}
 	})
 }
+
+// Turns waits for a call of the function that begins later, and returns an error if a call that is stuck prevents it. It makes no call
+// overlap another one.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls, stuck := 0, false
+		r := rounds.New(func(ctx context.Context) time.Duration {
+			calls++
+			if stuck {
+				<-ctx.Done()
+			}
+			time.Sleep(time.Second)
+			return rounds.Never
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		join := r.Begin(ctx)
+		turns := func() error {
+			within, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			return r.Turns(within, "pods")
+		}
+		time.Sleep(500 * time.Millisecond) // the first call runs
+		if err := turns(); err != nil || calls != 2 {
+			t.Errorf("%v after %d calls, want success after the second", err, calls)
+		}
+		stuck = true
+		for range 2 { // the first one makes the call that is stuck, the second one waits for the call after it
+			if err := turns(); err == nil || err.Error() != "the loop of the pods takes no work" {
+				t.Errorf("%v, want an error", err)
+			}
+		}
+		cancel()
+		join()
+		if turns() == nil {
+			t.Error("the function works after its end")
+		}
+	})
+}

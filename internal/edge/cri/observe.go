@@ -294,37 +294,58 @@ func unixNano(n int64) time.Time {
 	return time.Unix(0, n)
 }
 
-// Watch subscribes to container events and calls hint for each event that may concern a pod, until ctx ends or the stream
-// breaks. hint must not block: "a reader that stops draining stalls the runtime for everyone". If the runtime has no events,
-// IsUnimplemented is true for the error.
-func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error {
+// Watch subscribes to container events and calls hint for each event that may concern a pod, until ctx ends or the stream breaks; then it
+// calls ended once, with the reason. It returns when the subscription has begun or failed. hint must not block: "a reader that stops draining
+// stalls the runtime for everyone". If the runtime has no events, IsUnimplemented is true for the error.
+func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint), ended func(error)) {
 	stream, err := c.cfg.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
-		return fmt.Errorf("subscribe to container events: %w", err)
+		ended(fmt.Errorf("subscribe to container events: %w", err))
+		return
 	}
 	subscribed()
-	for {
-		e, err := stream.Recv()
-		if err != nil {
-			return fmt.Errorf("receive container event: %w", err)
+	event := func(e *runtimeapi.ContainerEventResponse) { c.follow(e, hint) }
+	broke := func(err error) { ended(fmt.Errorf("receive container event: %w", err)) }
+	if f, ok := stream.(follower); ok {
+		f.Follow(event, broke)
+		return
+	}
+	go func() { // it ends with the stream, which ends with ctx at the latest
+		for {
+			e, err := stream.Recv()
+			if err != nil {
+				broke(err)
+				return
+			}
+			event(e)
 		}
-		if at := e.GetCreatedAt(); at > 0 && c.cfg.EventArrived != nil {
-			c.cfg.EventArrived(time.Since(time.Unix(0, at)))
-		}
-		h := pod.Hint{UID: podOf(e), ID: e.GetContainerId()}
-		switch e.GetContainerEventType() {
-		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-			continue // no inspection is needed yet: the event that the container has started follows, or the action that created it ends
-		case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-			h.Reached = pod.ReachedRunning
-		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-			h.Reached = pod.ReachedEnd
-		case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-			h.Reached = pod.ReachedRemoval
-		}
-		if h.UID != "" {
-			hint(h)
-		}
+	}()
+}
+
+// follower is a stream of events that needs no goroutine while there is no event. The stream of a runtime in this process may be one.
+type follower interface {
+	// Follow calls event for each event, in their order, and ended once when the stream ends. It returns at once.
+	Follow(event func(*runtimeapi.ContainerEventResponse), ended func(error))
+}
+
+// follow passes on an event as a hint, if it may concern a pod.
+func (c *Client) follow(e *runtimeapi.ContainerEventResponse, hint func(pod.Hint)) {
+	if at := e.GetCreatedAt(); at > 0 && c.cfg.EventArrived != nil {
+		c.cfg.EventArrived(time.Since(time.Unix(0, at)))
+	}
+	h := pod.Hint{UID: podOf(e), ID: e.GetContainerId()}
+	switch e.GetContainerEventType() {
+	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
+		return // no inspection is needed yet: the event that the container has started follows, or the action that created it ends
+	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
+		h.Reached = pod.ReachedRunning
+	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
+		h.Reached = pod.ReachedEnd
+	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
+		h.Reached = pod.ReachedRemoval
+	}
+	if h.UID != "" {
+		hint(h)
 	}
 }
 

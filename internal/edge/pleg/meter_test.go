@@ -22,15 +22,16 @@ type breaking struct {
 	breaks int
 }
 
-func (b *breaking) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error {
+func (b *breaking) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint), ended func(error)) {
 	b.mu.Lock()
 	b.breaks--
 	breaks := b.breaks >= 0
 	b.mu.Unlock()
 	if breaks {
-		return errors.New("connection refused")
+		ended(errors.New("connection refused"))
+		return
 	}
-	return b.world.Watch(ctx, subscribed, hint)
+	b.world.Watch(ctx, subscribed, hint, ended)
 }
 
 // Each subscription to events is counted as succeeded or failed, and each inspection is counted with its duration. The end of the

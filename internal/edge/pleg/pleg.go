@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/base/pulse"
 	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -25,9 +24,10 @@ type Runtime interface {
 	List(ctx context.Context) ([]pod.Observed, error)
 	// Inspect returns the whole state of one pod. prev is the last inspection of the pod, or nil.
 	Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error)
-	// Watch subscribes to events and blocks until the subscription ends. It calls subscribed when the subscription begins, and hint,
-	// which must not block, for each event. If Config.Unsupported returns true for the error of Watch, the runtime has no events.
-	Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error
+	// Watch subscribes to events. It calls subscribed when the subscription begins, then hint, which must not block, for each event, and
+	// once ended when the subscription has failed or ended; it ends with ctx at the latest. The calls come one after another. Watch may
+	// return before the subscription begins. If Config.Unsupported returns true for the error, the runtime has no events.
+	Watch(ctx context.Context, subscribed func(), hint func(pod.Hint), ended func(error))
 }
 
 // Config configures a Generator. Zero durations take the defaults of New.
@@ -75,16 +75,18 @@ type Generator struct {
 	begun    time.Time     // when Run began
 	interval time.Duration // time between the beginnings of the last two completed relists
 	lastErr  error         // error of the last relist; nil: it succeeded
-	events   bool          // a subscription to events is open
+	events   subscription
 	marked   map[types.UID]mark
 	asked    time.Time // the result of the last call of Inspect
 	slots    slots
 	listing  call      // the listing of the runtime that is in flight
 	hung     []pod.Ref // the last argument of OnHung; only the relists use this field
 
-	kick   chan struct{}
-	relist *rounds.Rounds
-	pulse  pulse.Pulse
+	relist   *rounds.Rounds // lists the runtime's pods
+	dispatch *rounds.Rounds // begins the inspections of marked pods
+	// subscribe subscribes to the runtime's events.
+	subscribe *rounds.Rounds
+	flights   sync.WaitGroup // the inspections in flight and the subscription
 }
 
 // entry is one pod of the cache. obs is never nil and never written to after it is published.
@@ -142,9 +144,8 @@ func New(cfg Config) *Generator {
 	}
 	g := &Generator{
 		cfg: cfg, slots: slots{healthy: pool{size: cfg.Parallel, hold: holdHealthy}, suspect: pool{size: suspects, hold: holdSuspect}}, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
-		kick: make(chan struct{}, 1), pulse: pulse.New("pod cache"),
 	}
-	g.relist = rounds.New(g.relistRound)
+	g.relist, g.dispatch, g.subscribe = rounds.New(g.relistRound), rounds.New(g.dispatchRound), rounds.New(g.subscribeRound)
 	return g
 }
 
@@ -212,7 +213,7 @@ func (g *Generator) follow(h pod.Hint) {
 	m.hints = append(m.hints, h)
 	m.must = m.must || len(m.hints) > hintsKept
 	g.marked[h.UID] = m
-	g.wake()
+	g.dispatch.Wake()
 }
 
 // Relist asks for a relist now.
@@ -275,36 +276,32 @@ func (g *Generator) Interval() time.Duration {
 }
 
 func (g *Generator) period() time.Duration {
-	if g.events {
+	if g.events.open {
 		return g.cfg.EventPeriod
 	}
 	return g.cfg.Period
 }
 
 // Run maintains the cache until ctx ends.
-func (g *Generator) Run(ctx context.Context) error {
+func (g *Generator) Run(ctx context.Context) error { return rounds.Until(ctx, g.Begin) }
+
+// Begin maintains the cache until ctx ends. It returns at once. The caller calls join after ctx has ended; join waits for the calls in flight.
+func (g *Generator) Begin(ctx context.Context) (join func()) {
 	g.mu.Lock()
 	g.begun = time.Now()
 	g.mu.Unlock()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { g.subscribe(ctx) })
-	defer g.relist.Begin(ctx)()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-g.kick:
-			g.dispatch(ctx, &wg)
-		case answer := <-g.pulse.Asked():
-			pulse.Beat(answer, &g.mu)
+	joins := []func(){g.subscribe.Begin(ctx), g.relist.Begin(ctx), g.dispatch.Begin(ctx)}
+	return func() {
+		for _, j := range joins {
+			j()
 		}
+		g.flights.Wait()
 	}
 }
 
-// Turns returns an error if the loop is stuck, so that a watchdog can restart the agent: see package pulse. Unlike Healthy it does
-// not depend on the runtime, because a restart of the agent does not repair the runtime.
-func (g *Generator) Turns(ctx context.Context) error { return g.pulse.Turns(ctx) }
+// Turns returns an error if no inspection can begin any more, so that a watchdog can restart the agent. Unlike Healthy it does not depend on
+// the runtime, because a restart of the agent does not repair the runtime.
+func (g *Generator) Turns(ctx context.Context) error { return g.dispatch.Turns(ctx, "pod cache") }
 
 // mark marks a pod for inspection. It is called with the lock held.
 func (g *Generator) mark(uid types.UID, asked time.Time) {
@@ -314,7 +311,7 @@ func (g *Generator) mark(uid types.UID, asked time.Time) {
 	}
 	m.must, m.hints = true, nil
 	g.marked[uid] = m
-	g.wake()
+	g.dispatch.Wake()
 }
 
 // idle reports whether no inspection is needed, because o already shows every change that the hints of the mark announce.
@@ -322,26 +319,19 @@ func (m *mark) idle(o *pod.Observed) bool {
 	return !m.must && !slices.ContainsFunc(m.hints, func(h pod.Hint) bool { return !o.Shows(h) })
 }
 
-func (g *Generator) wake() {
-	select {
-	case g.kick <- struct{}{}:
-	default:
-	}
-}
-
-// dispatch starts an inspection for each marked pod that has none in flight, as long as the pod's pool (healthy pods or others) has a free
-// slot.
-func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
+// dispatchRound begins an inspection for each marked pod that has none in flight, as long as the pod's pool (healthy pods or others) has a
+// free slot.
+func (g *Generator) dispatchRound(ctx context.Context) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
 	for uid, m := range g.marked {
 		e := g.entry(uid)
 		if e.inspection != nil {
-			continue // dispatch runs again when that inspection ends
+			continue // this function is called again when that inspection ends
 		}
 		if !g.slots.free(e.suspect(), now) {
-			g.slots.wakeAt(e.suspect(), now, g.wake) // an inspection that ends wakes dispatch too
+			g.slots.wakeAt(e.suspect(), now, g.dispatch.Wake) // an inspection that ends wakes it too
 			continue
 		}
 		delete(g.marked, uid)
@@ -355,11 +345,12 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 		under, cancel := context.WithCancel(ctx)
 		e.inspection = &call{began: now, cancel: cancel, asked: m.asked}
 		g.slots.take(e.suspect(), e.inspection)
-		wg.Go(func() {
+		g.flights.Go(func() {
 			defer cancel()
 			g.inspect(ctx, under, uid, prev)
 		})
 	}
+	return rounds.Never
 }
 
 // entry returns the entry of a pod, and creates it if it does not exist. It is called with the lock held.
@@ -406,7 +397,7 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 		}
 	}
 	if len(g.marked) > 0 {
-		g.wake()
+		g.dispatch.Wake()
 	}
 	g.mu.Unlock()
 	if changed && !first {
@@ -441,50 +432,4 @@ func alike(cached, listed *pod.Observed) bool {
 	}) && slices.EqualFunc(cached.Containers, listed.Containers, func(a, b pod.Container) bool {
 		return a.ID == b.ID && a.State == b.State
 	})
-}
-
-// subscribe maintains one subscription to the runtime's events. It asks for a relist whenever a subscription begins or ends.
-func (g *Generator) subscribe(ctx context.Context) {
-	said := false
-	for delay := 100 * time.Millisecond; ctx.Err() == nil; delay = min(2*delay, 10*time.Second) {
-		began := time.Now()
-		err := g.cfg.Runtime.Watch(ctx, func() {
-			g.subscribed(true)
-			g.setEvents(true)
-			g.Relist()
-		}, g.hint)
-		g.setEvents(false)
-		if ctx.Err() != nil {
-			return
-		}
-		g.subscribed(false)
-		if g.cfg.Unsupported != nil && g.cfg.Unsupported(err) {
-			if !said {
-				g.cfg.Log.Info("the runtime has no container events; relisting", "period", g.cfg.Period)
-			}
-			said, delay = true, time.Minute
-		} else if time.Since(began) > 10*time.Second {
-			delay = 100 * time.Millisecond
-			g.cfg.Log.Warn("container event stream broke; subscribing again", "err", err)
-		}
-		g.Relist()
-		t := time.NewTimer(delay)
-		select {
-		case <-ctx.Done():
-		case <-t.C:
-		}
-		t.Stop()
-	}
-}
-
-func (g *Generator) subscribed(ok bool) {
-	if g.cfg.OnSubscribe != nil {
-		g.cfg.OnSubscribe(ok)
-	}
-}
-
-func (g *Generator) setEvents(on bool) {
-	g.mu.Lock()
-	g.events = on
-	g.mu.Unlock()
 }

@@ -84,19 +84,23 @@ func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (po
 	return p, nil
 }
 
-func (w *world) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error {
+func (w *world) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint), ended func(error)) {
 	if w.events == nil {
-		return errNoEvents
+		ended(errNoEvents)
+		return
 	}
 	subscribed()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case h := <-w.events:
-			hint(h)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				ended(ctx.Err())
+				return
+			case h := <-w.events:
+				hint(h)
+			}
 		}
-	}
+	}()
 }
 
 func (w *world) set(uid types.UID, ready bool, st pod.ContainerState) {

@@ -4,11 +4,11 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/wherry-node/wherry/internal/proof/pulsetest"
+	"github.com/wherry-node/wherry/internal/proof/roundstest"
 )
 
 func TestTurnsNoticesALoopThatStandsStill(t *testing.T) {
 	t.Parallel()
 	g := New(Config{Runtime: &world{}, Unsupported: func(error) bool { return true }, Log: slog.New(slog.DiscardHandler)})
-	pulsetest.StandsStill(t, g.Run, g.Turns, &g.mu)
+	roundstest.StandsStill(t, g.Run, g.Turns, &g.mu)
 }

@@ -38,11 +38,16 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.admit(conn), nil
+}
+
+// admit counts a new connection. If there are too many, it closes one, which may be the new one.
+func (l *boundedListener) admit(conn net.Conn) *boundedConn {
 	c := &boundedConn{Conn: conn, listener: l, peer: peerName(remoteOf(conn))}
 	if over := l.add(c); over != nil {
 		_ = over.Close()
 	}
-	return c, nil
+	return c
 }
 
 func remoteOf(c net.Conn) string {

@@ -80,7 +80,13 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	return errors.Join(errs...)
 }
 
-// ServeOptions configures Serve.
+// Begin serves HTTPS on a listener until ctx ends, as Run does, but returns at once, and needs no goroutine while there is no connection. The
+// caller calls join after ctx has ended.
+func (s *Server) Begin(ctx context.Context, l Follower, t *tls.Config) (join func() error, err error) {
+	return Follow(ctx, l, s.Handler(), ServeOptions{TLS: t, Log: s.cfg.Log, UnknownConnections: s.cfg.UnknownConnections})
+}
+
+// ServeOptions configures Serve and Follow.
 type ServeOptions struct {
 	TLS *tls.Config // TLS configuration of the listener; nil: plain HTTP
 	Log *slog.Logger
@@ -95,16 +101,91 @@ type ServeOptions struct {
 // ended; all other handlers have returned by then. Run uses it for each port. It is exported for callers that put many
 // servers behind one listener.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) error {
-	var handlers inFlight
+	p := openPort(ctx, h, o, func() {})
+	l = newBoundedListener(&lasting{Listener: l, ctx: ctx, log: o.Log}, o.UnknownConnections)
+	return p.close(p.serve(l))
+}
+
+// Follower is a listener that calls a function for each connection, so that nobody has to wait in Accept. A process that listens on thousands
+// of ports can save a goroutine for each.
+type Follower interface {
+	net.Listener
+	// Follow calls accepted, which does not block, for each connection until the listener is closed.
+	Follow(accepted func(net.Conn)) error
+}
+
+// Follow serves as Serve does, but returns at once, and needs no goroutine while there is no connection. The caller calls join after ctx has
+// ended; join returns when Serve would.
+func Follow(ctx context.Context, l Follower, h http.Handler, o ServeOptions) (join func() error, err error) {
+	p := openPort(ctx, h, o, func() { _ = l.Close() })
+	bounded := newBoundedListener(l, o.UnknownConnections)
+	err = l.Follow(func(c net.Conn) {
+		one := &single{Listener: l, conn: bounded.admit(c)}
+		_ = p.serve(one) // it begins to serve the connection, and returns with the error that there is no second one
+		one.refuse()
+	})
+	if err != nil {
+		_ = l.Close()
+	}
+	return func() error {
+		<-p.stopped
+		return p.close(http.ErrServerClosed)
+	}, err
+}
+
+// single is a listener that returns one connection.
+type single struct {
+	net.Listener
+	mu   sync.Mutex
+	conn net.Conn // nil: Accept has returned it
+}
+
+// Accept returns the connection, and net.ErrClosed after that.
+func (s *single) Accept() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return nil, net.ErrClosed
+	}
+	c := s.conn
+	s.conn = nil
+	return c, nil
+}
+
+// Close does nothing: the listener behind it stays open.
+func (s *single) Close() error { return nil }
+
+// refuse closes the connection if Accept has not returned it, because the server ends.
+func (s *single) refuse() {
+	if c, err := s.Accept(); err == nil {
+		_ = c.Close()
+	}
+}
+
+// servedPort is an HTTP server of one port.
+type servedPort struct {
+	srv      *http.Server
+	handlers inFlight
+	tls      bool
+	ctx      context.Context
+	log      *slog.Logger
+	cut      context.CancelFunc // ends the contexts of all requests
+	stopped  chan struct{}      // closed when the shutdown that begins with the end of ctx is over
+	dismiss  func() bool        // prevents this shutdown; false: it has begun
+}
+
+// openPort returns a server for a port, which shuts down when ctx ends: it first calls stop.
+func openPort(ctx context.Context, h http.Handler, o ServeOptions, stop func()) *servedPort {
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	srv := &http.Server{
+	p := &servedPort{ctx: ctx, log: o.Log, cut: cut, stopped: make(chan struct{}), tls: o.TLS != nil}
+	p.srv = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if handlers.begin() {
-				defer handlers.end()
+			if p.handlers.begin() {
+				defer p.handlers.end()
 				h.ServeHTTP(w, r)
 			}
 		}),
+		TLSConfig:         o.TLS,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
@@ -117,35 +198,40 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // most errors are failed handshakes
 		BaseContext:                  func(net.Listener) context.Context { return base },
 	}
-	l = newBoundedListener(&lasting{Listener: l, ctx: ctx, log: o.Log}, o.UnknownConnections)
-	stopped := make(chan struct{})
-	dismiss := context.AfterFunc(ctx, func() {
-		defer close(stopped)
+	p.dismiss = context.AfterFunc(ctx, func() {
+		defer close(p.stopped)
+		stop()
 		cut()
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		if srv.Shutdown(grace) != nil {
-			_ = srv.Close()
+		if p.srv.Shutdown(grace) != nil {
+			_ = p.srv.Close()
 			return
 		}
-		handlers.wait(grace) // wait for the handlers too, because Shutdown does not wait for the hijacked connections of streams
+		p.handlers.wait(grace) // wait for the handlers too, because Shutdown does not wait for the hijacked connections of streams
 	})
-	var err error
-	if o.TLS != nil {
-		srv.TLSConfig = o.TLS
-		err = srv.ServeTLS(l, "", "")
-	} else {
-		err = srv.Serve(l)
+	return p
+}
+
+// serve serves the connections of a listener until it fails or the server has been shut down.
+func (p *servedPort) serve(l net.Listener) error {
+	if p.tls {
+		return p.srv.ServeTLS(l, "", "")
 	}
-	if !dismiss() { // ctx has ended, so the shutdown has begun
-		<-stopped
+	return p.srv.Serve(l)
+}
+
+// close ends the server after serve has returned err, and returns the error of the port; nil: the server has been shut down.
+func (p *servedPort) close(err error) error {
+	if !p.dismiss() { // ctx has ended, so the shutdown has begun
+		<-p.stopped
 	}
-	cut()
-	_ = srv.Close()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closedTimeout)
+	p.cut()
+	_ = p.srv.Close()
+	last, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), closedTimeout)
 	defer cancel()
-	if left := handlers.wait(last); left > 0 {
-		o.Log.Warn("server ends, but some requests hang and keep running", "requests", left)
+	if left := p.handlers.wait(last); left > 0 {
+		p.log.Warn("server ends, but some requests hang and keep running", "requests", left)
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -192,4 +193,57 @@ func TestRunFails(t *testing.T) {
 	if !errors.Is(err, net.ErrClosed) || !contains(err.Error(), "serve read-only port 127.0.0.1:") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// pushed is a listener that passes on the connections of the test.
+type pushed struct {
+	net.Listener
+	accepted func(net.Conn)
+}
+
+func (p *pushed) Follow(accepted func(net.Conn)) error {
+	p.accepted = accepted
+	return nil
+}
+
+// A server on a listener that calls a function has no goroutine while there is no connection. Requests in flight at its end get their answers,
+// and a connection that comes later is closed.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &pushed{Listener: bufconn.Listen(1)}
+		ctx, cancel := context.WithCancel(context.Background())
+		begun, finish := make(chan struct{}), make(chan struct{})
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(begun)
+			<-finish
+			fmt.Fprint(w, "answer")
+		})
+		before := runtime.NumGoroutine()
+		join, err := server.Follow(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		synctest.Wait()
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines without a connection, %d before", n, before)
+		}
+		dial := func() net.Conn {
+			client, node := net.Pipe()
+			l.accepted(node)
+			return client
+		}
+		c := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return dial(), nil }}}
+		got := make(chan answer, 1)
+		go func() { got <- (&bench{t: t}).do(c, "GET", "http://node/") }()
+		<-begun
+		cancel()
+		synctest.Wait()
+		if n, err := dial().Read(make([]byte, 1)); err == nil {
+			t.Errorf("a connection after the end got %d bytes", n)
+		}
+		close(finish)
+		if a := <-got; a.body != "answer" {
+			t.Errorf("answer %q", a.body)
+		}
+		must(t, join())
+		c.CloseIdleConnections()
+	})
 }

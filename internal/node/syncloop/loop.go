@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/base/pulse"
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -18,11 +18,11 @@ import (
 	"github.com/wherry-node/wherry/internal/node/resizes"
 )
 
-// Loop holds the workers of a node, one per pod. Create it with New, then Run it.
+// Loop holds the workers of a node, one per pod. Create it with New, then Begin it.
 type Loop struct {
 	cfg     Config
 	gate    *podworker.Gate
-	worker  podworker.Config // Run sets the field Context
+	worker  podworker.Config // Begin sets the field Context
 	resizes *resizes.Queue   // the resizes that pods ask for; it decides only while the admission lock is held
 
 	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never during IO
@@ -34,7 +34,7 @@ type Loop struct {
 	seq     int
 	network Network
 	reading int                  // workers that have not read their checkpoint yet
-	early   map[types.UID]string // calls of Look before Run: the cause by UID
+	early   map[types.UID]string // calls of Look before Begin: the cause by UID
 	met     bool                 // every pod of the runtime's first listing has a worker
 	settled bool                 // the result of Settled
 
@@ -42,7 +42,10 @@ type Loop struct {
 	short   map[types.UID][]string            // dead containers that must be removed because the disk is short, by pod
 	left    lastlife.Lives[*podworker.Worker] // the workers of static pods that may come back, from which the next life continues
 
-	pulse pulse.Pulse
+	housekeeping *rounds.Rounds
+	storage      *rounds.Rounds // checks the pods' storage limits; nil: nothing is checked
+	nextKeep     time.Time      // when the next housekeeping is due
+	looks        int            // how often storageRound was called; only storageRound uses it
 
 	sweeping *errand                 // calls sweep
 	orphans  map[types.UID]time.Time // the orphans whose workers have not ended, and when each was found; only sweep uses the map
@@ -84,7 +87,11 @@ func New(cfg Config) *Loop {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
-	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, pulse: pulse.New("pods")}
+	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}}
+	l.housekeeping = rounds.New(l.keepRound)
+	if cfg.Storage != nil || cfg.PodFiles != nil {
+		l.storage = rounds.New(l.storageRound)
+	}
 	l.resizes = resizes.New(resizing{l}, cfg.Resizes)
 	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.callHolds, group: &l.wg}
 	l.gate = podworker.NewGate(cfg.StartSlots, cfg.MostStarts, func(uid types.UID) { l.Look(uid, "its turn to start") })
@@ -96,10 +103,15 @@ func New(cfg Config) *Loop {
 	return l
 }
 
-// Run lets the workers take turns until ctx ends, then waits for all actions in flight. Its own goroutine does no IO.
-func (l *Loop) Run(ctx context.Context) error {
+// Run lets the workers take turns until ctx ends, then waits for all actions in flight.
+func (l *Loop) Run(ctx context.Context) error { return rounds.Until(ctx, l.Begin) }
+
+// Begin lets the workers take turns until ctx ends. It returns at once. The caller calls join after ctx has ended; join waits for all actions
+// in flight.
+func (l *Loop) Begin(ctx context.Context) (join func()) {
 	l.mu.Lock()
 	l.worker.Context = ctx
+	l.nextKeep = time.Now().Add(l.cfg.Housekeeping)
 	early := l.early
 	l.early = nil
 	l.mu.Unlock()
@@ -111,31 +123,39 @@ func (l *Loop) Run(ctx context.Context) error {
 	if cause, ok := early[""]; ok { // the calls for all pods come after the calls for single pods
 		l.lookAll(cause)
 	}
-	t := time.NewTicker(l.cfg.Housekeeping)
-	defer t.Stop()
-	if l.cfg.Storage != nil || l.cfg.PodFiles != nil {
-		var storage sync.WaitGroup
-		defer storage.Wait()
-		storage.Go(func() { l.watchStorage(ctx) })
+	joins := []func(){l.housekeeping.Begin(ctx)}
+	if l.storage != nil {
+		joins = append(joins, l.storage.Begin(ctx))
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			l.close()
-			return nil
-		case answer := <-l.pulse.Asked():
-			pulse.Beat(answer, &l.mu)
-		case <-t.C:
-			l.sweeping.ask()
-			l.limitDead()
-			l.holdsChanged()
-			l.retryResizes(resizes.TriggerPeriodic)
+	return func() {
+		for _, j := range joins {
+			j()
 		}
+		l.close()
 	}
 }
 
-// Turns checks that the loop is not stuck, for a watchdog: see package pulse.
-func (l *Loop) Turns(ctx context.Context) error { return l.pulse.Turns(ctx) }
+// keepRound does the housekeeping if it is due, and returns the time until it is due next. It does no IO.
+func (l *Loop) keepRound(context.Context) time.Duration {
+	now := time.Now()
+	l.mu.Lock()
+	wait := l.nextKeep.Sub(now)
+	if wait <= 0 {
+		l.nextKeep = now.Add(l.cfg.Housekeeping)
+	}
+	l.mu.Unlock()
+	if wait > 0 {
+		return wait
+	}
+	l.sweeping.ask()
+	l.limitDead()
+	l.holdsChanged()
+	l.retryResizes(resizes.TriggerPeriodic)
+	return max(l.cfg.Housekeeping-time.Since(now), 0)
+}
+
+// Turns returns an error if the loop is stuck, so that a watchdog can restart the agent.
+func (l *Loop) Turns(ctx context.Context) error { return l.housekeeping.Turns(ctx, "pods") }
 
 // close retires all workers and waits for their actions in flight.
 func (l *Loop) close() {
@@ -215,7 +235,7 @@ func (l *Loop) add(w *podworker.Worker, ref pod.Ref) *member {
 
 func (l *Loop) lookAll(cause string) {
 	l.mu.Lock()
-	if l.worker.Context == nil && l.early != nil { // Run looks at all pods when it begins
+	if l.worker.Context == nil && l.early != nil { // Begin looks at all pods
 		l.early[""] = cause
 		l.mu.Unlock()
 		return

@@ -13,6 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
@@ -37,29 +38,26 @@ const (
 	maxMessages = 100 << 20
 )
 
-// watchStorage evicts pods that exceed their storage limits, until ctx ends. One timer serves all pods. A pod without a limit is
-// checked only for the files that the agent made for it.
-func (l *Loop) watchStorage(ctx context.Context) {
-	t := time.NewTicker(storageEvery)
-	defer t.Stop()
-	for look := 0; ; look++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		for _, p := range l.admitted("") {
-			if ctx.Err() != nil {
-				return
-			}
-			_, limited := storageLimit(p)
-			limited = limited || limitsVolumes(p)
-			if !limited && look%filesEvery != 0 {
-				continue
-			}
-			l.lookAtStorage(ctx, p, limited)
-		}
+// storageRound evicts pods that exceed their storage limits, and returns the time until the next check. A pod without a limit is checked only
+// for the files that the agent made for it.
+func (l *Loop) storageRound(ctx context.Context) time.Duration {
+	look := l.looks
+	if l.looks++; look == 0 {
+		return storageEvery // the first check comes storageEvery after the loop has begun
 	}
+	began := time.Now()
+	for _, p := range l.admitted("") {
+		if ctx.Err() != nil {
+			return rounds.Never
+		}
+		_, limited := storageLimit(p)
+		limited = limited || limitsVolumes(p)
+		if !limited && (look-1)%filesEvery != 0 {
+			continue
+		}
+		l.lookAtStorage(ctx, p, limited)
+	}
+	return max(storageEvery-time.Since(began), 0)
 }
 
 // lookAtStorage measures one pod and evicts it if it exceeds a limit.

@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wherry-node/wherry/internal/proof/pulsetest"
+	"github.com/wherry-node/wherry/internal/proof/roundstest"
 )
 
 func TestTurnsNoticesALoopThatStandsStill(t *testing.T) {
 	t.Parallel()
 	l := New(Config{Housekeeping: time.Hour})
-	pulsetest.StandsStill(t, l.Run, l.Turns, &l.mu)
+	roundstest.StandsStill(t, l.Run, l.Turns, &l.mu)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -165,12 +166,32 @@ func (c *runtimeClient) GetContainerEvents(ctx context.Context, _ *runtimeapi.Ge
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(ctx, leave) // ends the subscription even if the caller no longer reads the stream
-	return &clientStream[runtimeapi.ContainerEventResponse]{ctx: ctx, recv: func(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
+	context.AfterFunc(ctx, func() { // also if the caller no longer reads the stream
+		leave()
+		sub.end(status.FromContextError(ctx.Err()).Err())
+	})
+	recv := func(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
 		e, err := sub.next(ctx)
 		if err != nil {
 			leave() // the caller no longer reads a stream that has ended
 		}
 		return e, err
-	}}, nil
+	}
+	return &eventStream{clientStream[runtimeapi.ContainerEventResponse]{ctx: ctx, recv: recv}, sub, leave}, nil
+}
+
+// eventStream is a stream of events in process.
+type eventStream struct {
+	clientStream[runtimeapi.ContainerEventResponse]
+	sub   *subscription
+	leave func()
+}
+
+// Follow calls event for each event, in their order, one after another, and ended once when the stream ends, as Recv would return them. It
+// returns at once, and needs no goroutine while there is no event. After Follow, Recv must not be called.
+func (s *eventStream) Follow(event func(*runtimeapi.ContainerEventResponse), ended func(error)) {
+	s.sub.follow(event, func(err error) {
+		s.leave()
+		ended(err)
+	})
 }

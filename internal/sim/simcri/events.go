@@ -16,12 +16,16 @@ import (
 // backlog is how many unread events a subscriber may have. With more, its stream ends with an error.
 const backlog = 4096
 
-// subscription is one reader of events.
+// subscription is one reader of events. The reader either calls next again and again, or calls follow once.
 type subscription struct {
 	mu     sync.Mutex
 	events []*runtimeapi.ContainerEventResponse
 	err    error
-	wake   chan struct{} // wakes the reader when events or err changes; capacity 1
+	wake   chan struct{} // wakes next when events or err changes; capacity 1
+	// event and ended are the functions that follow was called with; nil: it was not called. delivers says that a goroutine calls them.
+	event    func(*runtimeapi.ContainerEventResponse)
+	ended    func(error)
+	delivers bool
 }
 
 func (s *subscription) push(e *runtimeapi.ContainerEventResponse) {
@@ -31,8 +35,8 @@ func (s *subscription) push(e *runtimeapi.ContainerEventResponse) {
 	} else if s.err == nil {
 		s.events = append(s.events, e)
 	}
-	s.mu.Unlock()
 	s.nudge()
+	s.mu.Unlock()
 }
 
 func (s *subscription) end(err error) {
@@ -40,40 +44,78 @@ func (s *subscription) end(err error) {
 	if s.err == nil {
 		s.err = err
 	}
-	s.mu.Unlock()
 	s.nudge()
+	s.mu.Unlock()
 }
 
+// nudge makes the reader get what is new. The caller holds the lock.
 func (s *subscription) nudge() {
+	if s.event != nil {
+		if !s.delivers {
+			s.delivers = true
+			go s.deliver()
+		}
+		return
+	}
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
+// take returns the next event, or why there will be no more; nil and nil: there is no event now. The caller holds the lock.
+func (s *subscription) take() (*runtimeapi.ContainerEventResponse, error) {
+	if len(s.events) == 0 {
+		return nil, s.err
+	}
+	e := s.events[0]
+	if s.events = s.events[1:]; len(s.events) == 0 {
+		s.events = nil
+	}
+	return e, nil
+}
+
 // next returns the next event. It blocks until there is one.
 func (s *subscription) next(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
 	for {
 		s.mu.Lock()
-		if len(s.events) > 0 {
-			e := s.events[0]
-			s.events = s.events[1:]
-			if len(s.events) == 0 {
-				s.events = nil
-			}
-			s.mu.Unlock()
-			return e, nil
-		}
-		err := s.err
+		e, err := s.take()
 		s.mu.Unlock()
-		if err != nil {
-			return nil, err
+		if e != nil || err != nil {
+			return e, err
 		}
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
+	}
+}
+
+// follow calls event for each event, one after another, and ended when there will be no more.
+func (s *subscription) follow(event func(*runtimeapi.ContainerEventResponse), ended func(error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.event, s.ended = event, ended
+	s.nudge() // events may have come before
+}
+
+// deliver calls event until there is no event, and ended after the last one.
+func (s *subscription) deliver() {
+	for {
+		s.mu.Lock()
+		e, err := s.take()
+		if e == nil && err == nil {
+			s.delivers = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		if err != nil { // delivers stays set, so that ended is called once
+			s.ended(err)
+			return
+		}
+		s.event(e)
 	}
 }
 

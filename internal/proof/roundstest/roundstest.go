@@ -1,4 +1,4 @@
-package pulsetest
+package roundstest
 
 import (
 	"context"
