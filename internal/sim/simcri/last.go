@@ -1,7 +1,8 @@
 package simcri
 
 import (
-	"google.golang.org/protobuf/proto"
+	"reflect"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -14,9 +15,40 @@ type last struct {
 }
 
 // same returns *last if it is equal to m, and otherwise m, which then becomes *last. The caller holds the lock.
-func same[M proto.Message](last *M, m M) M {
-	if !proto.Equal(*last, m) {
+func same[M any](last **M, m *M) *M {
+	if !equal(reflect.ValueOf(*last), reflect.ValueOf(m)) {
 		*last = m
 	}
 	return *last
+}
+
+// equal reports whether the exported fields of two messages are equal. proto.Equal needs the descriptors of all messages of CRI, which take
+// 300 KiB.
+func equal(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Pointer:
+		if a.IsNil() || b.IsNil() {
+			return a.IsNil() && b.IsNil()
+		}
+		return equal(a.Elem(), b.Elem())
+	case reflect.Struct:
+		for i := range a.NumField() {
+			if a.Type().Field(i).IsExported() && !equal(a.Field(i), b.Field(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Slice:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for i := range a.Len() {
+			if !equal(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return true
+	default:
+		return reflect.DeepEqual(a.Interface(), b.Interface())
+	}
 }
