@@ -93,8 +93,8 @@ func (a *Agent) buildMetrics() error {
 	if a.calls, err = stats.NewAPICalls(calls); err != nil {
 		return err
 	}
-	a.probed, err = stats.NewProbed()
-	return err
+	a.probed = stats.NewProbed()
+	return nil
 }
 
 // volumeCounts counts the volumes of the pods, unless a simulated machine only checks them.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -24,7 +25,18 @@ import (
 
 // Client sends requests to one API server as one user.
 type Client struct {
-	core, authentication, authorization, certificates, certificatesBeta, coordination, node, storage rest.Interface
+	cfg   *rest.Config // of all groups, without a version
+	http  *http.Client
+	meter Meter // nil: the requests are not counted
+
+	core, authentication, authorization, certificates, certificatesBeta, coordination, node, storage group
+}
+
+// group has the client of one version of an API group. The client is made when it is first used, because an agent uses few of the groups, and a
+// process may have thousands of agents.
+type group struct {
+	once   sync.Once
+	client rest.Interface
 }
 
 // New returns a client for the server and user in cfg. It does no IO. All resources share one rate limit:
@@ -61,23 +73,36 @@ func NewMetered(cfg *rest.Config, meter Meter) (*Client, error) {
 		transport = metered{transport, meter, hostOf(own.Host)}
 	}
 	h = &http.Client{Transport: transport, CheckRedirect: h.CheckRedirect, Jar: h.Jar, Timeout: h.Timeout}
-	c := &Client{}
-	for _, g := range []struct {
-		client  *rest.Interface
-		version schema.GroupVersion
-	}{
-		{&c.core, v1.SchemeGroupVersion}, {&c.authentication, authenticationv1.SchemeGroupVersion},
-		{&c.authorization, authorizationv1.SchemeGroupVersion}, {&c.certificates, certificatesv1.SchemeGroupVersion}, {&c.certificatesBeta, certificatesv1beta1.SchemeGroupVersion},
-		{&c.coordination, coordinationv1.SchemeGroupVersion}, {&c.node, nodev1.SchemeGroupVersion}, {&c.storage, storagev1.SchemeGroupVersion},
-	} {
-		if *g.client, err = group(own, g.version, h); err != nil {
-			return nil, fmt.Errorf("make API client: %w", err)
-		}
-		if meter != nil {
-			*g.client = newMeteredClient(*g.client, meter, hostOf(own.Host))
-		}
+	c := &Client{cfg: own, http: h, meter: meter}
+	if _, err := c.make(v1.SchemeGroupVersion); err != nil {
+		return nil, fmt.Errorf("make API client: %w", err)
 	}
 	return c, nil
+}
+
+// in returns the client of a group.
+func (c *Client) in(g *group, version schema.GroupVersion) rest.Interface {
+	g.once.Do(func() {
+		made, err := c.make(version)
+		if err != nil { // NewMetered has made a client with the same configuration, and the version cannot be wrong
+			panic(fmt.Sprintf("kubeclient: %v", err))
+		}
+		g.client = made
+	})
+	return g.client
+}
+
+func (c *Client) make(version schema.GroupVersion) (rest.Interface, error) {
+	own := *c.cfg
+	own.GroupVersion, own.APIPath = &version, "/apis"
+	if version.Group == "" {
+		own.APIPath = "/api"
+	}
+	made, err := rest.RESTClientForConfigAndClient(&own, c.http)
+	if err != nil || c.meter == nil {
+		return made, err
+	}
+	return newMeteredClient(made, c.meter, hostOf(own.Host)), nil
 }
 
 // hostOf returns the host and port of an API server's address, which is a URL or only host and port.
@@ -88,19 +113,10 @@ func hostOf(server string) string {
 	return server
 }
 
-func group(cfg *rest.Config, version schema.GroupVersion, h *http.Client) (rest.Interface, error) {
-	own := *cfg
-	own.GroupVersion, own.APIPath = &version, "/apis"
-	if version.Group == "" {
-		own.APIPath = "/api"
-	}
-	return rest.RESTClientForConfigAndClient(&own, h)
-}
-
 // CreateJSON creates an object of any kind. path is the path of its collection, for example /apis/apps/v1/namespaces/default/deployments, and
 // body is the object in JSON.
 func (c *Client) CreateJSON(ctx context.Context, path string, body []byte) error {
-	return c.core.Post().AbsPath(path).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+	return c.in(&c.core, v1.SchemeGroupVersion).Post().AbsPath(path).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
 }
 
 // DeleteAll deletes the objects of any kind that opts selects. path is the path of their collection, as for CreateJSON. A label selector is
@@ -109,112 +125,112 @@ func (c *Client) DeleteAll(ctx context.Context, path string, opts metav1.ListOpt
 	if opts.LabelSelector == "" {
 		return errors.New("delete the objects of " + path + ": no label selector")
 	}
-	return c.core.Delete().AbsPath(path).VersionedParams(&opts, params{}).Do(ctx).Error()
+	return c.in(&c.core, v1.SchemeGroupVersion).Delete().AbsPath(path).VersionedParams(&opts, params{}).Do(ctx).Error()
 }
 
 // Nodes returns the nodes of the cluster.
 func (c *Client) Nodes() *Resource[*v1.Node, *v1.NodeList] {
-	return resource[v1.Node, v1.NodeList](c.core, "nodes", "")
+	return resource[v1.Node, v1.NodeList](c.in(&c.core, v1.SchemeGroupVersion), "nodes", "")
 }
 
 // Pods returns the pods of a namespace; "" means all namespaces.
 func (c *Client) Pods(namespace string) *Resource[*v1.Pod, *v1.PodList] {
-	return resource[v1.Pod, v1.PodList](c.core, "pods", namespace)
+	return resource[v1.Pod, v1.PodList](c.in(&c.core, v1.SchemeGroupVersion), "pods", namespace)
 }
 
 // ConfigMaps returns the ConfigMaps of a namespace.
 func (c *Client) ConfigMaps(namespace string) *Resource[*v1.ConfigMap, *v1.ConfigMapList] {
-	return resource[v1.ConfigMap, v1.ConfigMapList](c.core, "configmaps", namespace)
+	return resource[v1.ConfigMap, v1.ConfigMapList](c.in(&c.core, v1.SchemeGroupVersion), "configmaps", namespace)
 }
 
 // Secrets returns the Secrets of a namespace.
 func (c *Client) Secrets(namespace string) *Resource[*v1.Secret, *v1.SecretList] {
-	return resource[v1.Secret, v1.SecretList](c.core, "secrets", namespace)
+	return resource[v1.Secret, v1.SecretList](c.in(&c.core, v1.SchemeGroupVersion), "secrets", namespace)
 }
 
 // PersistentVolumeClaims returns the PersistentVolumeClaims of a namespace.
 func (c *Client) PersistentVolumeClaims(namespace string) *Resource[*v1.PersistentVolumeClaim, *v1.PersistentVolumeClaimList] {
-	return resource[v1.PersistentVolumeClaim, v1.PersistentVolumeClaimList](c.core, "persistentvolumeclaims", namespace)
+	return resource[v1.PersistentVolumeClaim, v1.PersistentVolumeClaimList](c.in(&c.core, v1.SchemeGroupVersion), "persistentvolumeclaims", namespace)
 }
 
 // PersistentVolumes returns the PersistentVolumes of the cluster.
 func (c *Client) PersistentVolumes() *Resource[*v1.PersistentVolume, *v1.PersistentVolumeList] {
-	return resource[v1.PersistentVolume, v1.PersistentVolumeList](c.core, "persistentvolumes", "")
+	return resource[v1.PersistentVolume, v1.PersistentVolumeList](c.in(&c.core, v1.SchemeGroupVersion), "persistentvolumes", "")
 }
 
 // Services returns the Services of a namespace; "" means all namespaces.
 func (c *Client) Services(namespace string) *Resource[*v1.Service, *v1.ServiceList] {
-	return resource[v1.Service, v1.ServiceList](c.core, "services", namespace)
+	return resource[v1.Service, v1.ServiceList](c.in(&c.core, v1.SchemeGroupVersion), "services", namespace)
 }
 
 // Events returns the Events of a namespace.
 func (c *Client) Events(namespace string) *Resource[*v1.Event, *v1.EventList] {
-	return resource[v1.Event, v1.EventList](c.core, "events", namespace)
+	return resource[v1.Event, v1.EventList](c.in(&c.core, v1.SchemeGroupVersion), "events", namespace)
 }
 
 // Leases returns the Leases of a namespace.
 func (c *Client) Leases(namespace string) *Resource[*coordinationv1.Lease, *coordinationv1.LeaseList] {
-	return resource[coordinationv1.Lease, coordinationv1.LeaseList](c.coordination, "leases", namespace)
+	return resource[coordinationv1.Lease, coordinationv1.LeaseList](c.in(&c.coordination, coordinationv1.SchemeGroupVersion), "leases", namespace)
 }
 
 // CertificateSigningRequests returns the certificate requests of the cluster.
 func (c *Client) CertificateSigningRequests() *Resource[*certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequestList] {
-	return resource[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](c.certificates, "certificatesigningrequests", "")
+	return resource[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](c.in(&c.certificates, certificatesv1.SchemeGroupVersion), "certificatesigningrequests", "")
 }
 
 // ClusterTrustBundles returns the trust anchors of the cluster.
 func (c *Client) ClusterTrustBundles() *Resource[*certificatesv1beta1.ClusterTrustBundle, *certificatesv1beta1.ClusterTrustBundleList] {
-	return resource[certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList](c.certificatesBeta, "clustertrustbundles", "")
+	return resource[certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList](c.in(&c.certificatesBeta, certificatesv1beta1.SchemeGroupVersion), "clustertrustbundles", "")
 }
 
 // PodCertificateRequests returns the certificate requests of the pods of a namespace.
 func (c *Client) PodCertificateRequests(namespace string) *Resource[*certificatesv1beta1.PodCertificateRequest, *certificatesv1beta1.PodCertificateRequestList] {
-	return resource[certificatesv1beta1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequestList](c.certificatesBeta, "podcertificaterequests", namespace)
+	return resource[certificatesv1beta1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequestList](c.in(&c.certificatesBeta, certificatesv1beta1.SchemeGroupVersion), "podcertificaterequests", namespace)
 }
 
 // RuntimeClasses returns the RuntimeClasses of the cluster.
 func (c *Client) RuntimeClasses() *Resource[*nodev1.RuntimeClass, *nodev1.RuntimeClassList] {
-	return resource[nodev1.RuntimeClass, nodev1.RuntimeClassList](c.node, "runtimeclasses", "")
+	return resource[nodev1.RuntimeClass, nodev1.RuntimeClassList](c.in(&c.node, nodev1.SchemeGroupVersion), "runtimeclasses", "")
 }
 
 // CSINodes returns the CSINodes of the cluster.
 func (c *Client) CSINodes() *Resource[*storagev1.CSINode, *storagev1.CSINodeList] {
-	return resource[storagev1.CSINode, storagev1.CSINodeList](c.storage, "csinodes", "")
+	return resource[storagev1.CSINode, storagev1.CSINodeList](c.in(&c.storage, storagev1.SchemeGroupVersion), "csinodes", "")
 }
 
 // CSIDrivers returns the CSIDrivers of the cluster.
 func (c *Client) CSIDrivers() *Resource[*storagev1.CSIDriver, *storagev1.CSIDriverList] {
-	return resource[storagev1.CSIDriver, storagev1.CSIDriverList](c.storage, "csidrivers", "")
+	return resource[storagev1.CSIDriver, storagev1.CSIDriverList](c.in(&c.storage, storagev1.SchemeGroupVersion), "csidrivers", "")
 }
 
 // StorageClasses returns the StorageClasses of the cluster.
 func (c *Client) StorageClasses() *Resource[*storagev1.StorageClass, *storagev1.StorageClassList] {
-	return resource[storagev1.StorageClass, storagev1.StorageClassList](c.storage, "storageclasses", "")
+	return resource[storagev1.StorageClass, storagev1.StorageClassList](c.in(&c.storage, storagev1.SchemeGroupVersion), "storageclasses", "")
 }
 
 // VolumeAttachments returns the VolumeAttachments of the cluster.
 func (c *Client) VolumeAttachments() *Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList] {
-	return resource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](c.storage, "volumeattachments", "")
+	return resource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](c.in(&c.storage, storagev1.SchemeGroupVersion), "volumeattachments", "")
 }
 
 // TokenReviews returns the resource that answers which user a bearer token belongs to.
 func (c *Client) TokenReviews() *Question[*authenticationv1.TokenReview] {
-	return question[authenticationv1.TokenReview](c.authentication, "tokenreviews")
+	return question[authenticationv1.TokenReview](c.in(&c.authentication, authenticationv1.SchemeGroupVersion), "tokenreviews")
 }
 
 // SelfSubjectReviews returns the resource that answers which user this client is.
 func (c *Client) SelfSubjectReviews() *Question[*authenticationv1.SelfSubjectReview] {
-	return question[authenticationv1.SelfSubjectReview](c.authentication, "selfsubjectreviews")
+	return question[authenticationv1.SelfSubjectReview](c.in(&c.authentication, authenticationv1.SchemeGroupVersion), "selfsubjectreviews")
 }
 
 // SubjectAccessReviews returns the resource that answers what a user may do.
 func (c *Client) SubjectAccessReviews() *Question[*authorizationv1.SubjectAccessReview] {
-	return question[authorizationv1.SubjectAccessReview](c.authorization, "subjectaccessreviews")
+	return question[authorizationv1.SubjectAccessReview](c.in(&c.authorization, authorizationv1.SchemeGroupVersion), "subjectaccessreviews")
 }
 
 // ServiceAccounts returns the service accounts of a namespace.
 func (c *Client) ServiceAccounts(namespace string) *ServiceAccounts {
-	return &ServiceAccounts{c.core, namespace}
+	return &ServiceAccounts{c.in(&c.core, v1.SchemeGroupVersion), namespace}
 }
 
 // ServiceAccounts reads the service accounts of a namespace, and requests tokens for them.

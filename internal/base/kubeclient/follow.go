@@ -48,8 +48,9 @@ const (
 func Follow(ctx context.Context, f Followed, longest time.Duration) {
 	wait := time.Duration(0)
 	version := ""
+	shared := texts{}
 	for Pause(ctx, wait) {
-		done, lived, next, err := followOnce(ctx, f, version)
+		done, lived, next, err := followOnce(ctx, f, version, shared)
 		if done || ctx.Err() != nil {
 			return
 		}
@@ -73,11 +74,14 @@ func Follow(ctx context.Context, f Followed, longest time.Duration) {
 
 // followOnce lists, if version is empty, and watches until the watch ends. lived is how long the watch lasted. next is
 // the version to continue from; empty: list again.
-func followOnce(ctx context.Context, f Followed, version string) (done bool, lived time.Duration, next string, err error) {
+func followOnce(ctx context.Context, f Followed, version string, shared texts) (done bool, lived time.Duration, next string, err error) {
 	if version == "" {
 		var items []runtime.Object
 		if items, version, err = listAll(ctx, f); err != nil {
 			return false, 0, "", err
+		}
+		for _, item := range items {
+			shared.compact(item)
 		}
 		if f.Replace(items) {
 			return true, 0, version, nil
@@ -90,7 +94,7 @@ func followOnce(ctx context.Context, f Followed, version string) (done bool, liv
 	}
 	defer w.Stop()
 	began := time.Now()
-	done, next, err = drain(ctx, w, f, version)
+	done, next, err = drain(ctx, w, f, version, shared)
 	return done, time.Since(began), next, err
 }
 
@@ -104,7 +108,7 @@ func listAll(ctx context.Context, f Followed) (items []runtime.Object, version s
 		if err != nil {
 			return nil, "", err
 		}
-		page, err := meta.ExtractList(list)
+		page, err := meta.ExtractListWithAlloc(list) // each object by itself: one that is kept does not keep its page
 		if err != nil {
 			return nil, "", fmt.Errorf("read list: %w", err)
 		}
@@ -132,7 +136,7 @@ func afterError(version string, err error) string {
 }
 
 // drain handles the events of a watch until it ends.
-func drain(ctx context.Context, w watch.Interface, f Followed, version string) (done bool, next string, err error) {
+func drain(ctx context.Context, w watch.Interface, f Followed, version string, shared texts) (done bool, next string, err error) {
 	for {
 		var event watch.Event
 		var open bool
@@ -154,7 +158,11 @@ func drain(ctx context.Context, w watch.Interface, f Followed, version string) (
 		if m, err := meta.Accessor(event.Object); err == nil {
 			version = m.GetResourceVersion()
 		}
-		if event.Type != watch.Bookmark && f.Apply(event.Type, event.Object) {
+		if event.Type == watch.Bookmark {
+			continue
+		}
+		shared.compact(event.Object)
+		if f.Apply(event.Type, event.Object) {
 			return true, version, nil
 		}
 	}

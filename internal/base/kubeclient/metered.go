@@ -99,7 +99,9 @@ func (l limited) Wait(ctx context.Context) error {
 // meteredClient is a rest.Interface whose requests wait for a metered rate limiter.
 type meteredClient struct {
 	rest.Interface
-	get, post, put, patch, del limited
+	limiter flowcontrol.RateLimiter
+	meter   Meter
+	host    string
 }
 
 func newMeteredClient(c rest.Interface, meter Meter, host string) rest.Interface {
@@ -107,23 +109,28 @@ func newMeteredClient(c rest.Interface, meter Meter, host string) rest.Interface
 	if limiter == nil {
 		return c
 	}
-	by := func(method string) limited { return limited{limiter, meter, method, host} }
-	return &meteredClient{c, by(http.MethodGet), by(http.MethodPost), by(http.MethodPut), by(http.MethodPatch), by(http.MethodDelete)}
+	return &meteredClient{c, limiter, meter, host}
+}
+
+func (c *meteredClient) limited(r *rest.Request, method string) *rest.Request {
+	return r.Throttle(limited{c.limiter, c.meter, method, c.host})
 }
 
 // Get begins a GET request.
-func (c *meteredClient) Get() *rest.Request { return c.Interface.Get().Throttle(c.get) }
+func (c *meteredClient) Get() *rest.Request { return c.limited(c.Interface.Get(), http.MethodGet) }
 
 // Post begins a POST request.
-func (c *meteredClient) Post() *rest.Request { return c.Interface.Post().Throttle(c.post) }
+func (c *meteredClient) Post() *rest.Request { return c.limited(c.Interface.Post(), http.MethodPost) }
 
 // Put begins a PUT request.
-func (c *meteredClient) Put() *rest.Request { return c.Interface.Put().Throttle(c.put) }
+func (c *meteredClient) Put() *rest.Request { return c.limited(c.Interface.Put(), http.MethodPut) }
 
 // Patch begins a PATCH request.
 func (c *meteredClient) Patch(kind types.PatchType) *rest.Request {
-	return c.Interface.Patch(kind).Throttle(c.patch)
+	return c.limited(c.Interface.Patch(kind), http.MethodPatch)
 }
 
 // Delete begins a DELETE request.
-func (c *meteredClient) Delete() *rest.Request { return c.Interface.Delete().Throttle(c.del) }
+func (c *meteredClient) Delete() *rest.Request {
+	return c.limited(c.Interface.Delete(), http.MethodDelete)
+}

@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,7 +21,8 @@ const (
 	ReasonRestartAllStarted        = "RestartAllContainersStarted"
 )
 
-// conditions derives the conditions that a node owns.
+// conditions derives the conditions that a node owns, in the order in which the pod's object has them. The API keeps its order: the scheduler's
+// PodScheduled is usually the first. With the same order, the derived status equals that of the object, and need not be kept besides it.
 func (d *derivation) conditions(s *v1.PodStatus) {
 	ready := d.containersReady(s)
 	list := []v1.PodCondition{
@@ -50,6 +52,14 @@ func (d *derivation) conditions(s *v1.PodStatus) {
 			c.LastTransitionTime = old.LastTransitionTime.Rfc3339Copy()
 		}
 	}
+	has := d.Pod.Status.Conditions
+	place := func(c v1.PodCondition) int {
+		if at := slices.IndexFunc(has, func(o v1.PodCondition) bool { return o.Type == c.Type }); at >= 0 {
+			return at
+		}
+		return len(has) // conditions that the object does not have yet come last
+	}
+	slices.SortStableFunc(list, func(a, b v1.PodCondition) int { return place(a) - place(b) })
 	s.Conditions = list
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -57,24 +58,46 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Ring is one pod's timeline. The zero value is ready; it takes memory only as it fills.
+// Ring is one pod's timeline. The zero value is ready; it takes memory only as it fills. The pods of one workload do the same things for
+// the same reasons, so rings share what their records say (kept), and only the times belong to one ring.
 type Ring struct {
 	mu      sync.Mutex
-	records []Record
+	records []kept
 	dropped int // number of dropped records; the oldest one left is at dropped % maxRecords
+}
+
+// kept is the compact form of a Record: 40 bytes of its own.
+type kept struct {
+	at   time.Time
+	took time.Duration
+	rest unique.Handle[Record] // the record without at and took
+}
+
+func keep(rec Record) kept {
+	k := kept{at: rec.At, took: rec.Took}
+	rec.At, rec.Took = time.Time{}, 0
+	k.rest = unique.Make(rec)
+	return k
+}
+
+func (k kept) record() Record {
+	rec := k.rest.Value()
+	rec.At, rec.Took = k.at, k.took
+	return rec
 }
 
 // Add appends a record. If the ring is full, it drops the oldest.
 func (r *Ring) Add(rec Record) {
 	rec.Cause, rec.What = clip(rec.Cause), clip(rec.What)
 	rec.Why, rec.Error = clip(rec.Why), clip(rec.Error)
+	k := keep(rec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.records) < maxRecords {
-		r.records = append(r.records, rec)
+		r.records = append(r.records, k)
 		return
 	}
-	r.records[r.dropped%maxRecords] = rec
+	r.records[r.dropped%maxRecords] = k
 	r.dropped++
 }
 
@@ -89,10 +112,11 @@ func (r *Ring) Added() int {
 func (r *Ring) Records() ([]Record, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]Record, 0, len(r.records))
-	oldest := r.dropped % maxRecords
-	out = append(out, r.records[oldest:]...)
-	return append(out, r.records[:oldest]...), r.dropped
+	out := make([]Record, len(r.records))
+	for i := range out {
+		out[i] = r.records[(r.dropped+i)%maxRecords].record()
+	}
+	return out, r.dropped
 }
 
 // clip bounds a text and removes control characters, because a container's text must not control the terminal of a

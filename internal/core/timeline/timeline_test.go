@@ -90,3 +90,17 @@ func TestRecordsAreACopy(t *testing.T) {
 		t.Error("a record that was handed out has changed")
 	}
 }
+
+// The test checks that a Ring returns each field of a record as it was added, although rings share a part of the fields.
+func TestRecordsComeBackWhole(t *testing.T) {
+	t.Parallel()
+	want := Record{
+		At: time.Now(), Kind: KindEnded, Band: BandReady, Cause: "cause", What: "what", Why: "why", Waited: time.Second, Took: time.Minute, Error: "error",
+	}
+	var r Ring
+	r.Add(want)
+	r.Add(Record{})
+	if got, _ := r.Records(); len(got) != 2 || got[0] != want || got[1] != (Record{}) {
+		t.Errorf("got %+v, want %+v and an empty record", got, want)
+	}
+}

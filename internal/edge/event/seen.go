@@ -118,43 +118,51 @@ func keyOf(parts ...string) (k key) {
 	return k
 }
 
-// recent is a cache of bounded size that keeps the most recently used values.
+// recent is a cache of bounded size that keeps the most recently used values. It searches all entries for a key: they are few, an event causes
+// a request anyway, and a map would need twice the memory.
 type recent[V any] struct {
-	byKey map[key]*recentEntry[V]
-	uses  uint32 // counts the calls of get
+	entries []recentEntry[V]
+	uses    uint32 // counts the calls of get
 }
 
 type recentEntry[V any] struct {
+	key   key
 	value V
 	used  uint32 // the value of uses when the entry was last used
 }
 
-// get returns the value of k. If there is none, it adds the zero value. If the cache is full, it first searches all values for the least
-// recently used one and drops it. The values are few, and a list in the order of their use would need more memory than the values.
+// get returns the value of k, which is valid until the next call. If there is none, it adds the zero value. If the cache is full, the least
+// recently used value goes.
 func (r *recent[V]) get(k key) *V {
 	r.uses++
-	e := r.byKey[k]
-	if e == nil {
-		if len(r.byKey) >= remembered {
-			r.dropOldest()
-		}
-		if r.byKey == nil {
-			r.byKey = map[key]*recentEntry[V]{}
-		}
-		e = &recentEntry[V]{}
-		r.byKey[k] = e
+	at := slices.IndexFunc(r.entries, func(e recentEntry[V]) bool { return e.key == k })
+	if at < 0 {
+		at = r.free()
+		r.entries[at] = recentEntry[V]{key: k}
 	}
-	e.used = r.uses
-	return &e.value
+	r.entries[at].used = r.uses
+	return &r.entries[at].value
 }
 
-func (r *recent[V]) dropOldest() {
-	var oldest key
+// free returns the index of an entry for a new key.
+func (r *recent[V]) free() int {
+	n := len(r.entries)
+	if n == remembered {
+		return r.oldest()
+	}
+	if n == cap(r.entries) { // append would often leave half of the memory unused
+		r.entries = append(make([]recentEntry[V], 0, n+n/4+1), r.entries...)
+	}
+	r.entries = r.entries[:n+1]
+	return n
+}
+
+func (r *recent[V]) oldest() (at int) {
 	most := uint32(0)
-	for k, e := range r.byKey {
-		if age := r.uses - e.used; age >= most { // the difference is right also after uses has overflowed
-			oldest, most = k, age
+	for i := range r.entries {
+		if age := r.uses - r.entries[i].used; age >= most { // the difference is right also after uses has overflowed
+			at, most = i, age
 		}
 	}
-	delete(r.byKey, oldest)
+	return at
 }

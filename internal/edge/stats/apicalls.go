@@ -30,25 +30,22 @@ type APIConfig struct {
 
 // NewAPICalls makes the metrics and registers them.
 func NewAPICalls(cfg APIConfig) (*APICalls, error) {
-	seconds := []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
-	reviews := []float64{0.25, 0.5, 0.7, 1, 1.5, 3, 5, 10}
-	sizes := []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
 	a := &APICalls{
 		requests:  counters("rest_client_requests_total", "Requests to the API server, by the status of the answer, or <error> without an answer", "code", "method", "host"),
 		retries:   counters("rest_client_request_retries_total", "Answers of the API server that told the client to try again later", "code", "verb", "host"),
-		took:      histograms("rest_client_request_duration_seconds", "Seconds that requests to the API server took, until their answers were read; without watches", seconds, "verb", "host"),
-		waited:    histograms("rest_client_rate_limiter_duration_seconds", "Seconds that requests to the API server waited for the node's own limit of requests", seconds, "verb", "host"),
-		sent:      histograms("rest_client_request_size_bytes", "Bytes of the bodies of requests to the API server", sizes, "verb", "host"),
-		received:  histograms("rest_client_response_size_bytes", "Bytes of the bodies of answers of the API server; without watches", sizes, "verb", "host"),
+		took:      histograms("rest_client_request_duration_seconds", "Seconds that requests to the API server took, until their answers were read; without watches", requestBuckets, "verb", "host"),
+		waited:    histograms("rest_client_rate_limiter_duration_seconds", "Seconds that requests to the API server waited for the node's own limit of requests", requestBuckets, "verb", "host"),
+		sent:      histograms("rest_client_request_size_bytes", "Bytes of the bodies of requests to the API server", sizeBuckets, "verb", "host"),
+		received:  histograms("rest_client_response_size_bytes", "Bytes of the bodies of answers of the API server; without watches", sizeBuckets, "verb", "host"),
 		authn:     counters("apiserver_delegated_authn_request_total", "Requests that asked the API server who a client of the node is, by the status of the answer", "code"),
 		authz:     counters("apiserver_delegated_authz_request_total", "Requests that asked the API server what a client of the node may do, by the status of the answer", "code"),
-		authnTook: histograms("apiserver_delegated_authn_request_duration_seconds", "Seconds of the requests that asked the API server who a client of the node is", reviews, "code"),
-		authzTook: histograms("apiserver_delegated_authz_request_duration_seconds", "Seconds of the requests that asked the API server what a client of the node may do", reviews, "code"),
+		authnTook: histograms("apiserver_delegated_authn_request_duration_seconds", "Seconds of the requests that asked the API server who a client of the node is", reviewBuckets, "code"),
+		authzTook: histograms("apiserver_delegated_authz_request_duration_seconds", "Seconds of the requests that asked the API server what a client of the node may do", reviewBuckets, "code"),
 
 		clientRenewalErrors:  counter("kubelet_certificate_manager_client_expiration_renew_errors", "Tries to renew the node's client certificate that failed"),
 		servingRenewalErrors: counter("kubelet_server_expiration_renew_errors", "Tries to get or renew the node's serving certificate that failed"),
 		servingAge: histogram("kubelet_certificate_manager_server_rotation_seconds", "Seconds for which a serving certificate was in use before the next one replaced it",
-			[]float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000}),
+			ageBuckets),
 		clientEnds: ttl("kubelet_certificate_manager_client_ttl_seconds", "Seconds until the node's client certificate expires, negative after that; +Inf: the node has no such certificate", cfg.ClientEnds),
 		servingEnd: ttl("kubelet_certificate_manager_server_ttl_seconds", "Seconds until the node's serving certificate expires, negative after that; +Inf: the node has no such certificate", cfg.ServingEnds),
 	}

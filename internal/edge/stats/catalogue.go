@@ -92,7 +92,7 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	m.makePods()
 	m.makeRuntime()
 	all := []prometheus.Collector{
-		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
+		m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
 		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
 		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.evictionAge, m.collected, m.rejections, m.restarted, m.probeLate, m.plugins, m.pluginErrors, m.pluginConfig, m.configError, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
@@ -130,12 +130,13 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	if cfg.Process {
 		all = append(all, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	}
-	return m, register(cfg.Registerer, all...)
+	return m, register(cfg.Registerer, m.podStart, all...)
 }
 
-// register registers all collectors, or returns the first error.
-func register(reg prometheus.Registerer, all ...prometheus.Collector) error {
-	for _, c := range all {
+// register registers collectors, or returns an error. Only the first is a collector of its own, because a registry needs memory for each
+// collector and for each description. The first is enough to refuse the same metrics a second time.
+func register(reg prometheus.Registerer, first prometheus.Collector, others ...prometheus.Collector) error {
+	for _, c := range []prometheus.Collector{first, Bundle(slices.Clone(others))} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("register the agent's metrics: %w", err)
 		}
@@ -143,11 +144,24 @@ func register(reg prometheus.Registerer, all ...prometheus.Collector) error {
 	return nil
 }
 
+// Bundle collects several metrics as one collector.
+type Bundle []prometheus.Collector
+
+// Describe sends no descriptions.
+func (Bundle) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends all metrics.
+func (b Bundle) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range b {
+		c.Collect(ch)
+	}
+}
+
 func (m *Metrics) makePods() {
-	m.podStart = histogram("kubelet_pod_start_duration_seconds", "Seconds from when the node first saw a pod until all its containers ran", podStartBuckets())
+	m.podStart = histogram("kubelet_pod_start_duration_seconds", "Seconds from when the node first saw a pod until all its containers ran", podStartBuckets)
 	m.podWorkerStart = histogram("kubelet_pod_worker_start_duration_seconds", "Seconds from when the node first saw a pod until its worker's first turn", prometheus.DefBuckets)
 	m.podStatusSync = histogram("kubelet_pod_status_sync_duration_seconds", "Seconds from a change of a pod's status until the API server had accepted it",
-		[]float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60})
+		statusBuckets)
 	m.podWorker = histograms("kubelet_pod_worker_duration_seconds", "Seconds that a turn of a pod's worker took", prometheus.DefBuckets, "operation_type")
 	m.startedPods = counter("kubelet_started_pods_total", "Sandboxes that the agent asked the runtime to start")
 	m.startedPodErrors = counter("kubelet_started_pods_errors_total", "Sandboxes that could not be started")
@@ -157,7 +171,7 @@ func (m *Metrics) makePods() {
 	m.startedContainerErrs = counters("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code")
 	m.endedContainers = counters("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
 	m.pull = histograms("kubelet_image_pull_duration_seconds", "Seconds that an image pull took, by size of the image",
-		[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes")
+		pullBuckets, "image_size_in_bytes")
 	m.ensured = counters("kubelet_image_manager_ensure_image_requests_total", "Images that containers needed, by pull policy, by whether the image was present, and by whether it had to be pulled", "pull_policy", "present_locally", "pull_required")
 	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Checks whether a pod may use an image that is present, by result", "result")
 	m.plugins = histograms("kubelet_credential_provider_plugin_duration", "Seconds that a run of a credential provider plugin took", prometheus.DefBuckets, "plugin_name")
@@ -168,7 +182,7 @@ func (m *Metrics) makePods() {
 	m.collected = counters("kubelet_image_garbage_collected_total", "Images removed because nothing used them, by reason: age or space", "reason")
 	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused at admission, by reason", "reason")
 	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds from when a probe was due until it began; a late probe does not count as failed",
-		[]float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}, "probe_type")
+		lateBuckets, "probe_type")
 	m.configError = gauge("kubelet_node_config_error", "1 if the configuration on disk is not valid, so that the one in effect stays; otherwise 0")
 	m.restarted = counters("kubelet_restarted_pods_total", "Pods that started again with the UID of a pod that had just ended, such as a static pod whose manifest was written again", "static")
 }
@@ -179,16 +193,15 @@ func (m *Metrics) makeRuntime() {
 	m.lastSeen = gauge("kubelet_pleg_last_seen_seconds", "When the last relist succeeded, in seconds since the epoch")
 	// This counter stays 0, because no event is dropped: an event only marks its pod for inspection. Dashboards expect the metric.
 	m.discarded = counter("kubelet_pleg_discard_events", "Runtime events that were dropped; always 0")
-	wide := prometheus.ExponentialBuckets(.005, 2.5, 14)
 	m.operations = counters("kubelet_runtime_operations_total", "Calls to the container runtime", "operation_type")
 	m.operationErrors = counters("kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed", "operation_type")
-	m.operationTime = histograms("kubelet_runtime_operations_duration_seconds", "Seconds that calls to the container runtime took", wide, "operation_type")
+	m.operationTime = histograms("kubelet_runtime_operations_duration_seconds", "Seconds that calls to the container runtime took", callBuckets, "operation_type")
 	m.sandboxTime = histograms("kubelet_run_podsandbox_duration_seconds", "Seconds that RunPodSandbox calls took", prometheus.DefBuckets, "runtime_handler")
 	m.sandboxErrors = counters("kubelet_run_podsandbox_errors_total", "RunPodSandbox calls that failed", "runtime_handler")
 }
 
 func named(node string) prometheus.Collector {
-	return &constants{described{"kubelet_node_name", "The node's name; always 1", []string{"node"}}, func(put func(float64, ...string)) { put(1, node) }}
+	return &constants{describe(prometheus.GaugeValue, "kubelet_node_name", "The node's name; always 1", "node"), func(put func(float64, ...string)) { put(1, node) }}
 }
 
 // buildInfo makes kubernetes_build_info. It splits v1.36.3+wherry.0.1.0 as Kubernetes does.
@@ -196,8 +209,8 @@ func buildInfo(version string) prometheus.Collector {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	return &constants{
-		described{"kubernetes_build_info", "Always 1; the labels have the version",
-			[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"}},
+		describe(prometheus.GaugeValue, "kubernetes_build_info", "Always 1; the labels have the version",
+			"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"),
 		func(put func(float64, ...string)) {
 			put(1, major, minor, version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
 		},
@@ -207,8 +220,8 @@ func buildInfo(version string) prometheus.Collector {
 // enabled creates kubernetes_feature_enabled.
 func enabled(gates func() []Gate) prometheus.Collector {
 	return &constants{
-		described{"kubernetes_feature_enabled", "1 if a feature gate of Kubernetes is on, 0 if it is off; the label stage is empty for a feature that is generally available",
-			[]string{"name", "stage"}},
+		describe(prometheus.GaugeValue, "kubernetes_feature_enabled", "1 if a feature gate of Kubernetes is on, 0 if it is off; the label stage is empty for a feature that is generally available",
+			"name", "stage"),
 		func(put func(float64, ...string)) {
 			for _, gate := range gates() {
 				on := 0.0

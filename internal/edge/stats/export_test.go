@@ -39,7 +39,7 @@ func KindWithLabels(c prometheus.Collector) string {
 	case *distributions:
 		return "histogram"
 	case *amounts:
-		return map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge"}[c.kind]
+		return map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge"}[c.kind()]
 	}
 	return ""
 }
@@ -47,7 +47,7 @@ func KindWithLabels(c prometheus.Collector) string {
 // AddSeries adds a series to a histogram with labels.
 func AddSeries(c prometheus.Collector) {
 	if d, ok := c.(*distributions); ok {
-		d.WithLabelValues(make([]string, len(d.labels))...)
+		d.WithLabelValues(make([]string, len(d.of.Value().labelNames()))...)
 	}
 }
 

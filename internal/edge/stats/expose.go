@@ -49,11 +49,18 @@ func (c collector) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
 // scrape returns a handler that measures once per request.
 func (s *Stats) scrape(collect func(context.Context, sink)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serve(promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}, collector{func(out sink) { collect(r.Context(), out) }}).ServeHTTP(w, r)
+	})
+}
+
+// serve returns a handler that serves the metrics of a collector. It has a registry only during a request.
+func serve(opts promhttp.HandlerOpts, c prometheus.Collector) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reg := prometheus.NewRegistry()
-		if err := reg.Register(collector{func(out sink) { collect(r.Context(), out) }}); err != nil {
+		if err := reg.Register(c); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		promhttp.HandlerFor(reg, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
+		promhttp.HandlerFor(reg, opts).ServeHTTP(w, r)
 	})
 }

@@ -24,10 +24,10 @@ type lives struct {
 
 func newLives() lives {
 	return lives{
-		startSLI:         histogram("kubelet_pod_start_sli_duration_seconds", "Seconds from the creation of a pod without persistent volumes until all its containers ran, without the time of image pulls and init containers", podStartBuckets()),
-		startTotal:       histogram("kubelet_pod_start_total_duration_seconds", "Seconds from the creation of a pod until all its containers ran", podStartBuckets()),
+		startSLI:         histogram("kubelet_pod_start_sli_duration_seconds", "Seconds from the creation of a pod without persistent volumes until all its containers ran, without the time of image pulls and init containers", podStartBuckets),
+		startTotal:       histogram("kubelet_pod_start_total_duration_seconds", "Seconds from the creation of a pod until all its containers ran", podStartBuckets),
 		firstNetwork:     gauge("kubelet_first_network_pod_start_sli_duration_seconds", "kubelet_pod_start_sli_duration_seconds of the first pod with a network of its own"),
-		containersPerPod: histogram("kubelet_containers_per_pod_count", "Containers in the spec of a pod, without init containers, when the node first sees it", prometheus.ExponentialBuckets(1, 2, 5)),
+		containersPerPod: histogram("kubelet_containers_per_pod_count", "Containers in the spec of a pod, without init containers, when the node first sees it", countBuckets),
 		orphans:          counter("kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that no source has, such as after a forced deletion while no agent ran"),
 		orphanDirs:       gauge("kubelet_orphan_pod_cleaned_volumes", "Pods that no source and no runtime has and that left something on the node, in the last search"),
 		orphanDirsRemain: gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Those of kubelet_orphan_pod_cleaned_volumes that were found at least a minute before, so that their removal fails or takes long"),
@@ -52,16 +52,11 @@ func (l *lives) collectors() []prometheus.Collector {
 	}
 }
 
-// podStartBuckets returns the buckets of how long a pod takes to start, in seconds.
-func podStartBuckets() []float64 {
-	return []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
-}
-
 // RegisterShutdown registers the times of the machine's last shutdown that waited for pods. Times is called when the metrics are
 // read; a zero time shows as 0.
 func RegisterShutdown(reg prometheus.Registerer, times func() (began, finished time.Time)) error {
 	show := func(name, help string, which func(began, finished time.Time) time.Time) prometheus.Collector {
-		return &measured{described{name: name, help: help}, prometheus.GaugeValue, func() float64 {
+		return &measured{describe(prometheus.GaugeValue, name, help), func() float64 {
 			at := which(times())
 			if at.IsZero() {
 				return 0

@@ -27,10 +27,7 @@ that use the metric. They read the metrics that begin with ` + "`container_`" + 
 // metricsPage returns the content of docs/metrics.md.
 func metricsPage(t *testing.T) string {
 	t.Helper()
-	probed, err := stats.NewProbed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	probed := stats.NewProbed()
 	used, found := mixinUses(t), map[string]bool{}
 	var b strings.Builder
 	b.WriteString(metricsHead)

@@ -16,29 +16,21 @@ import (
 // how long they took. It uses a registry of its own, because its series come and go with pods. Methods may be called
 // concurrently and never block.
 type Probed struct {
-	registry *prometheus.Registry
-	total    *amounts
-	took     *distributions // this metric has no label pod_uid, because dashboards expect it without this label
+	total *amounts
+	took  *distributions // this metric has no label pod_uid, because dashboards expect it without this label
 
 	mu    sync.Mutex
 	names map[types.UID]pod.Ref // the names of the pods that have series in took
 }
 
 // NewProbed returns a Probed without any series.
-func NewProbed() (*Probed, error) {
-	p := &Probed{
-		registry: prometheus.NewRegistry(), names: map[types.UID]pod.Ref{},
+func NewProbed() *Probed {
+	return &Probed{
 		total: counters("prober_probe_total", "Checks of a liveness, readiness or startup probe of a container, by result",
 			"probe_type", "result", "container", "pod", "namespace", "pod_uid"),
 		took: histograms("prober_probe_duration_seconds", "Seconds that one check of a probe took", prometheus.DefBuckets,
 			"probe_type", "container", "pod", "namespace"),
 	}
-	for _, c := range []prometheus.Collector{p.total, p.took} {
-		if err := p.registry.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
 }
 
 // Ran records one run of a probe. Kind is Liveness, Readiness or Startup; result is successful, failed or unknown.
@@ -46,6 +38,9 @@ func (p *Probed) Ran(ref pod.Ref, container, kind, result string, took time.Dura
 	p.total.WithLabelValues(kind, result, container, ref.Name, ref.Namespace, string(ref.UID)).Inc()
 	p.took.WithLabelValues(kind, container, ref.Name, ref.Namespace).Observe(took.Seconds())
 	p.mu.Lock()
+	if p.names == nil {
+		p.names = map[types.UID]pod.Ref{}
+	}
 	p.names[ref.UID] = ref
 	p.mu.Unlock()
 }
@@ -64,5 +59,5 @@ func (p *Probed) Forget(uid types.UID) {
 
 // Handler serves the metrics.
 func (p *Probed) Handler() http.Handler {
-	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
+	return serve(promhttp.HandlerOpts{}, Bundle{p.total, p.took})
 }

@@ -11,10 +11,7 @@ import (
 
 func TestProbed(t *testing.T) {
 	t.Parallel()
-	p, err := NewProbed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := NewProbed()
 	a, b := pod.Ref{Namespace: "default", Name: "a", UID: "u-a"}, pod.Ref{Namespace: "default", Name: "b", UID: "u-b"}
 	p.Ran(a, "main", "Readiness", "failed", 20*time.Millisecond)
 	p.Ran(a, "main", "Readiness", "successful", 20*time.Millisecond)

@@ -23,7 +23,7 @@ func newResizes() resizes {
 		infeasible: counters("kubelet_pod_infeasible_resizes_total", "Resizes that this node can never accept, by the reason", "reason_detail"),
 		accepted:   counters("kubelet_pod_deferred_accepted_resizes_total", "Resizes that were accepted after they had been deferred, by what made the node decide about them again", "retry_trigger"),
 		took: histograms("kubelet_pod_resize_duration_milliseconds", "Milliseconds from when the node accepted a resize until all containers had it",
-			[]float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}, "success"),
+			resizeBuckets, "success"),
 	}
 }
 

@@ -1,29 +1,53 @@
 package stats
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
+	"unique"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // The types of this file hold the agent's own metrics. A process may have thousands of agents, each with all metrics, so a metric without
-// values has only its name and help text, which are constants of the program. Package prometheus makes the rest when the metrics are read.
+// values has little more than a reference to its description, which all agents share. Package prometheus makes the rest when the metrics are
+// read.
 
-// described holds the name, the help text and the label names of a metric.
-type described struct {
+// description is what never changes about a metric.
+type description struct {
 	name, help string
-	labels     []string // nil: the metric has no labels
+	labels     string // the names of the labels, separated by commas; "": the metric has no labels
+	kind       prometheus.ValueType
+}
+
+// described is the reference of a metric to its description.
+type described struct{ of unique.Handle[description] }
+
+func describe(kind prometheus.ValueType, name, help string, labels ...string) described {
+	return described{unique.Make(description{name, help, strings.Join(labels, ","), kind})}
 }
 
 // Describe sends the description of the metric.
-func (d *described) Describe(ch chan<- *prometheus.Desc) { ch <- d.desc() }
+func (d described) Describe(ch chan<- *prometheus.Desc) { ch <- d.desc() }
 
-func (d *described) desc() *prometheus.Desc { return prometheus.NewDesc(d.name, d.help, d.labels, nil) }
+func (d described) desc() *prometheus.Desc {
+	of := d.of.Value()
+	return prometheus.NewDesc(of.name, of.help, of.labelNames(), nil)
+}
+
+func (d described) kind() prometheus.ValueType { return d.of.Value().kind }
+
+func (d description) labelNames() []string {
+	if d.labels == "" {
+		return nil
+	}
+	return strings.Split(d.labels, ",")
+}
 
 // amount is the value of one series of a counter or a gauge. Its methods may be called concurrently.
 type amount struct{ bits atomic.Uint64 }
@@ -107,12 +131,11 @@ func sendSpread(ch chan<- prometheus.Metric, d *prometheus.Desc, s *spread, labe
 type single struct {
 	described
 	amount
-	kind prometheus.ValueType
 }
 
 // Collect sends the value.
 func (s *single) Collect(ch chan<- prometheus.Metric) {
-	sendValue(ch, s.desc(), s.kind, &s.amount, nil)
+	sendValue(ch, s.desc(), s.kind(), &s.amount, nil)
 }
 
 // distribution is a histogram without labels.
@@ -127,14 +150,13 @@ func (d *distribution) Collect(ch chan<- prometheus.Metric) { sendSpread(ch, d.d
 // measured is a counter or a gauge whose value is read when the metrics are read.
 type measured struct {
 	described
-	kind prometheus.ValueType
 	read func() float64
 }
 
 // Collect sends the value.
 func (r *measured) Collect(ch chan<- prometheus.Metric) {
 	d := r.desc()
-	m, err := prometheus.NewConstMetric(d, r.kind, r.read())
+	m, err := prometheus.NewConstMetric(d, r.kind(), r.read())
 	send(ch, d, m, err)
 }
 
@@ -142,7 +164,6 @@ func (r *measured) Collect(ch chan<- prometheus.Metric) {
 type amounts struct {
 	described
 	children[amount]
-	kind prometheus.ValueType
 }
 
 // WithLabelValues returns the series with these values of the labels.
@@ -152,8 +173,8 @@ func (v *amounts) WithLabelValues(labels ...string) *amount {
 
 // Collect sends all series.
 func (v *amounts) Collect(ch chan<- prometheus.Metric) {
-	d := v.desc()
-	v.each(func(c *child[amount]) { sendValue(ch, d, v.kind, c.it, c.labels) })
+	d, kind := v.desc(), v.kind()
+	v.each(func(labels []string, it *amount) { sendValue(ch, d, kind, it, labels) })
 }
 
 // distributions is a histogram with labels.
@@ -171,59 +192,66 @@ func (d *distributions) WithLabelValues(labels ...string) *spread {
 // Collect sends all series.
 func (d *distributions) Collect(ch chan<- prometheus.Metric) {
 	desc := d.desc()
-	d.each(func(c *child[spread]) { sendSpread(ch, desc, c.it, c.labels) })
+	d.each(func(labels []string, it *spread) { sendSpread(ch, desc, it, labels) })
 }
 
 // children are the series of a metric with labels. Methods may be called concurrently.
 type children[T any] struct {
 	mu    sync.Mutex
-	byKey map[string]*child[T]
+	byKey map[string]*T // by the values of the labels, joined by separator
 }
 
-type child[T any] struct {
-	labels []string
-	it     *T
-}
+// separator separates the values of the labels in a key. This byte never occurs in UTF-8.
+const separator = "\xff"
 
 // get returns the series with these values of the labels. If there is none, it stores the result of make.
 func (c *children[T]) get(labels []string, make func() *T) *T {
-	key := strings.Join(labels, "\xff") // the byte 0xff never occurs in UTF-8
+	key := keyOf(labels)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if have := c.byKey[key]; have != nil {
-		return have.it
+		return have
 	}
 	if c.byKey == nil {
-		c.byKey = map[string]*child[T]{}
+		c.byKey = map[string]*T{}
 	}
-	added := &child[T]{labels: slices.Clone(labels), it: make()}
-	for i, l := range added.labels {
-		added.labels[i] = strings.ToValidUTF8(l, "\uFFFD")
-	}
+	added := make()
 	c.byKey[key] = added
-	return added.it
+	return added
 }
+
+// keyOf returns the key of a series. It replaces what is not UTF-8 in a value.
+func keyOf(labels []string) string {
+	if slices.ContainsFunc(labels, func(l string) bool { return !utf8.ValidString(l) }) {
+		labels = slices.Clone(labels)
+		for i, l := range labels {
+			labels[i] = strings.ToValidUTF8(l, "\uFFFD")
+		}
+	}
+	return strings.Join(labels, separator)
+}
+
+// labelsOf returns the values of the labels of a key.
+func labelsOf(key string) []string { return strings.Split(key, separator) }
 
 // forget drops the series whose values of the labels match.
 func (c *children[T]) forget(matches func(labels []string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, have := range c.byKey {
-		if matches(have.labels) {
+	for key := range c.byKey {
+		if matches(labelsOf(key)) {
 			delete(c.byKey, key)
 		}
 	}
 }
 
-func (c *children[T]) each(do func(*child[T])) {
+// each calls do for each series.
+func (c *children[T]) each(do func(labels []string, it *T)) {
 	c.mu.Lock()
-	all := make([]*child[T], 0, len(c.byKey))
-	for _, have := range c.byKey {
-		all = append(all, have)
-	}
+	all := maps.Clone(c.byKey)
 	c.mu.Unlock()
-	for _, have := range all {
-		do(have)
+	for key, it := range all {
+		do(labelsOf(key), it)
 	}
 }
 
@@ -243,33 +271,33 @@ func (c *constants) Collect(ch chan<- prometheus.Metric) {
 }
 
 func counter(name, help string) *single {
-	return &single{described: described{name: name, help: help}, kind: prometheus.CounterValue}
+	return &single{described: describe(prometheus.CounterValue, name, help)}
 }
 
 func gauge(name, help string) *single {
-	return &single{described: described{name: name, help: help}, kind: prometheus.GaugeValue}
+	return &single{described: describe(prometheus.GaugeValue, name, help)}
 }
 
 func counters(name, help string, labels ...string) *amounts {
-	return &amounts{described: described{name, help, labels}, kind: prometheus.CounterValue}
+	return &amounts{described: describe(prometheus.CounterValue, name, help, labels...)}
 }
 
 func gauges(name, help string, labels ...string) *amounts {
-	return &amounts{described: described{name, help, labels}, kind: prometheus.GaugeValue}
+	return &amounts{described: describe(prometheus.GaugeValue, name, help, labels...)}
 }
 
 func histogram(name, help string, bounds []float64) *distribution {
-	return &distribution{described: described{name: name, help: help}, spread: spread{bounds: bounds}}
+	return &distribution{described: describe(prometheus.UntypedValue, name, help), spread: spread{bounds: bounds}}
 }
 
 func histograms(name, help string, bounds []float64, labels ...string) *distributions {
-	return &distributions{described: described{name, help, labels}, bounds: bounds}
+	return &distributions{described: describe(prometheus.UntypedValue, name, help, labels...), bounds: bounds}
 }
 
 // ttl makes a gauge that shows the seconds until the time that the function ends returns, and +Inf if this function is nil or returns the
 // zero time.
 func ttl(name, help string, ends func() time.Time) *measured {
-	return &measured{described{name: name, help: help}, prometheus.GaugeValue, func() float64 {
+	return &measured{describe(prometheus.GaugeValue, name, help), func() float64 {
 		if ends == nil {
 			return math.Inf(1)
 		}

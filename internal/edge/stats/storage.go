@@ -24,14 +24,13 @@ type storage struct {
 }
 
 func newStorage() storage {
-	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 	return storage{
 		operations: histograms("storage_operation_duration_seconds", "Seconds that an operation on a volume took, with its waits, by the volume's plugin. The volumes of a pod that are not network volumes are unmounted in one operation for each plugin",
-			buckets, "volume_plugin", "operation_name", "status", "migrated"),
+			volumeBuckets, "volume_plugin", "operation_name", "status", "migrated"),
 		// Upstream's kubelet no longer has this counter, but kubernetes-mixin's dashboard still shows it.
 		errors: counters("storage_operation_errors_total", "Operations on volumes that failed, by the volume's plugin", "volume_plugin", "operation_name"),
 		csi: histograms("csi_operations_seconds", "Seconds that calls to CSI drivers took, by the status code of the answer",
-			buckets, "driver_name", "method_name", "grpc_status_code", "migrated"),
+			volumeBuckets, "driver_name", "method_name", "grpc_status_code", "migrated"),
 	}
 }
 

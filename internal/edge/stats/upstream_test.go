@@ -103,10 +103,7 @@ func servedMetrics(t *testing.T) map[string]string {
 			out[path+" "+m.name] = fmt.Sprintf("%s (%s) %s", m.kind, strings.Join(labels, ", "), b)
 		}
 	}
-	probed, err := stats.NewProbed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	probed := stats.NewProbed()
 	collectors := ownCollectors(t)
 	put("/metrics", ownMetrics(t), bucketsOf(t, collectors))
 	put("/metrics/resource", familyMetrics(stats.ResourceFamilies()), nil)

@@ -111,8 +111,8 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	}
 	var err error
 	c := &container{
-		id: id, name: name, sb: s, meta: cfg.Metadata, spec: cfg.Image, image: img, labels: cfg.Labels,
-		annotations: cfg.Annotations, mounts: cfg.Mounts, resources: cfg.GetLinux().GetResources(),
+		id: id, name: name, sb: s, meta: cfg.Metadata, spec: same(&r.last.spec, cfg.Image), image: img, labels: cfg.Labels,
+		annotations: cfg.Annotations, mounts: cfg.Mounts, resources: same(&r.last.resources, cfg.GetLinux().GetResources()),
 		stopSignal: cfg.StopSignal, created: time.Now().UnixNano(),
 		user: r.userOf(cfg.GetLinux().GetSecurityContext(), img),
 	}

@@ -95,6 +95,7 @@ type Runtime struct {
 	calls      map[string]int
 	conditions map[string]*runtimeapi.RuntimeCondition
 	streams    streams
+	last       last
 	made       struct {
 		at  time.Time
 		ids map[string]bool // the IDs that newID has made at the time in the field at

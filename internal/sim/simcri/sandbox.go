@@ -18,7 +18,7 @@ type sandbox struct {
 	meta        *runtimeapi.PodSandboxMetadata
 	labels      map[string]string
 	annotations map[string]string
-	linux       *runtimeapi.LinuxSandboxSecurityContext
+	namespaces  *runtimeapi.NamespaceOption
 	hostname    string
 	logDir      string
 	handler     string
@@ -36,8 +36,8 @@ func (s *sandbox) state() runtimeapi.PodSandboxState {
 	return runtimeapi.PodSandboxState_SANDBOX_READY
 }
 
-func hostNetwork(c *runtimeapi.LinuxSandboxSecurityContext) bool {
-	return c.GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+func (s *sandbox) hostNetwork() bool {
+	return s.namespaces.GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
 // RunPodSandbox creates a sandbox that is ready.
@@ -105,18 +105,19 @@ func (r *Runtime) makeSandbox(id, name string, cfg *runtimeapi.PodSandboxConfig,
 	if handler != "" && !slices.Contains(r.cfg.RuntimeHandlers, handler) {
 		return status.Errorf(codes.Unknown, "unable to get OCI runtime for sandbox %q: no runtime for %q is configured", id, handler)
 	}
-	if err := checkUserns(cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()); err != nil {
+	namespaces := cfg.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if err := checkUserns(namespaces.GetUsernsOptions()); err != nil {
 		return err
 	}
 	s := &sandbox{
 		id: id, name: name, meta: cfg.Metadata, labels: cfg.Labels, annotations: cfg.Annotations,
-		linux: cfg.GetLinux().GetSecurityContext(), hostname: cfg.Hostname, logDir: cfg.LogDirectory,
+		namespaces: same(&r.last.namespaces, namespaces), hostname: cfg.Hostname, logDir: cfg.LogDirectory,
 		handler: handler, created: time.Now().UnixNano(),
 	}
-	if hostNetwork(s.linux) && cfg.Hostname != "" {
+	if s.hostNetwork() && cfg.Hostname != "" {
 		return status.Errorf(codes.Unknown, "failed to start sandbox %q: unable to set hostname without a private UTS namespace", id)
 	}
-	if !hostNetwork(s.linux) {
+	if !s.hostNetwork() {
 		if c := r.conditions[runtimeapi.NetworkReady]; !c.Status {
 			return status.Errorf(codes.Unknown, "failed to setup network for sandbox %q: %s", id, c.Message)
 		}

@@ -41,7 +41,7 @@ func sandboxStatus(s *sandbox) *runtimeapi.PodSandboxStatus {
 	st := &runtimeapi.PodSandboxStatus{
 		Id: s.id, Metadata: s.meta, State: s.state(), CreatedAt: s.created, Labels: s.labels,
 		Annotations: s.annotations, RuntimeHandler: s.handler,
-		Linux:   &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: s.linux.GetNamespaceOptions()}},
+		Linux:   &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: s.namespaces}},
 		Network: &runtimeapi.PodSandboxNetworkStatus{},
 	}
 	for i, ip := range s.ips {
