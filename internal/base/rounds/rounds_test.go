@@ -139,7 +139,7 @@ func TestTurns(t *testing.T) {
 		if err != nil || calls != 2 {
 			t.Errorf("%v after %d calls, want success after the second", err, calls)
 		}
-		stuck = true // no call runs now
+		stuck = true  // no call runs now
 		for range 2 { // the first one makes the call that is stuck, the second one waits for the call after it
 			if err := turns(); err == nil || err.Error() != "the loop of the pods takes no work" {
 				t.Errorf("%v, want an error", err)
