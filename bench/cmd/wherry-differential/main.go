@@ -11,7 +11,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -116,12 +118,14 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	logf := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	if os.Getenv("GOGC") == "" {
-		// The agents inherit this setting. With less garbage collection, two cores can run more cases in a second.
-		if err := os.Setenv("GOGC", "400"); err != nil {
+		// With less garbage collection, two cores can run more cases in a second. The agents inherit the setting; this process, in which
+		// the simulated runtimes are, has read its environment already.
+		if err := os.Setenv("GOGC", strconv.Itoa(gogc)); err != nil {
 			return err
 		}
+		debug.SetGCPercent(gogc)
 	}
-	r, err := rig.Open(ctx, bin, o.dir, "", logf)
+	r, err := rig.OpenPlane(ctx, bin, o.dir, differ.PlaneArgs(), logf)
 	if err != nil {
 		return err
 	}
@@ -138,13 +142,21 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		defer func() { err = errors.Join(err, t.records.Close()) }()
 	}
+	before, errBefore := runner.Spent()
 	err = t.runAll(ctx, runner, quiet, restarts)
+	if after, errAfter := runner.Spent(); errors.Join(errBefore, errAfter) == nil {
+		logf("processor time of a case: %s", after.Sub(before))
+	}
 	if err == nil && o.shrink > 0 {
 		t.shrinkAll(ctx, runner)
 	}
 	// After a failure, the report contains the cases that were compared before it.
 	return errors.Join(err, t.report())
 }
+
+// gogc is the GOGC of all processes of a run. With a greater value they use so much memory that the kernel needs more processor time to clear
+// pages than the collector saves.
+const gogc = 400
 
 // block is a number of cases that run at the same time.
 type block struct {

@@ -118,7 +118,7 @@ const firstSubnet = 60
 // startSide starts an agent with a runtime of its own. After an error it may return a side whose runtime runs; the caller then has to
 // close the runtime.
 func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *side, err error) {
-	s = &side{name: p.Name, upstream: upstream, manifests: filepath.Join(run.rig.Dir, p.Name+"-static")}
+	s = &side{name: p.Name, upstream: upstream, manifests: filepath.Join(run.rig.Dir, "static", p.Name)}
 	if err := os.MkdirAll(s.manifests, 0o755); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"text/template"
 	"time"
@@ -29,6 +30,8 @@ type Agent struct {
 	port int
 	cmd  *exec.Cmd
 	done chan struct{}
+	// ended is the processor time of the agent's processes that have ended, in nanoseconds.
+	ended atomic.Int64
 	// Began is when the process was last started.
 	Began time.Time
 }
@@ -62,7 +65,7 @@ maxPods: 1000
 // NewAgent prepares the directories and the port of a node agent. Start starts the agent.
 func (r *Rig) NewAgent(p Program) (*Agent, error) {
 	a := &Agent{Node: "bench-" + p.Name, rig: r, prog: p}
-	for _, d := range []string{"root", "pki", "logs", "plugins"} {
+	for _, d := range []string{"root", "pki", "logs", "plugins", "config"} {
 		if err := os.MkdirAll(a.path(d), 0o755); err != nil {
 			return nil, err
 		}
@@ -80,6 +83,10 @@ func (a *Agent) path(elem ...string) string {
 	return a.rig.path(append([]string{a.prog.Name}, elem...)...)
 }
 
+// configFile returns the path of the agent's configuration. Nothing else is in its directory, because Wherry watches that directory, and the
+// kernel would report each line of a log in it.
+func (a *Agent) configFile() string { return a.path("config", "config.yaml") }
+
 func (a *Agent) cgroup() string { return Cgroup(a.prog.Name) }
 
 // Start writes the agent's configuration and starts the agent. The agent connects to the container runtime at socket.
@@ -90,7 +97,7 @@ func (a *Agent) Start(socket string) error {
 	}); err != nil {
 		return err
 	}
-	if err := os.WriteFile(a.path("config.yaml"), b.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(a.configFile(), b.Bytes(), 0o644); err != nil {
 		return err
 	}
 	if err := MakeCgroup(a.cgroup()); err != nil {
@@ -102,7 +109,7 @@ func (a *Agent) Start(socket string) error {
 	}
 	defer log.Close()
 	args := append(a.prog.Args[1:len(a.prog.Args):len(a.prog.Args)],
-		"--config="+a.path("config.yaml"), "--root-dir="+a.path("root"), "--cert-dir="+a.path("pki"),
+		"--config="+a.configFile(), "--root-dir="+a.path("root"), "--cert-dir="+a.path("pki"),
 		"--bootstrap-kubeconfig="+a.rig.path("cp", "bootstrap.kubeconfig"), "--kubeconfig="+a.path("kubeconfig"),
 		"--hostname-override="+a.Node, "--node-ip="+Address(), "--v=0")
 	return a.run(exec.Command(a.prog.Args[0], args...), log)
@@ -121,8 +128,21 @@ func (a *Agent) run(cmd *exec.Cmd, log *os.File) error {
 	go func() {
 		defer close(done)
 		_ = cmd.Wait() // the error only says that a signal ended the process
+		if s := cmd.ProcessState; s != nil {
+			a.ended.Add(int64(s.UserTime() + s.SystemTime()))
+		}
 	}()
 	return nil
+}
+
+// CPU returns the processor time that all processes of the agent have used until now.
+func (a *Agent) CPU() (time.Duration, error) {
+	ended := time.Duration(a.ended.Load())
+	if a.cmd == nil {
+		return ended, nil
+	}
+	own, children, err := processCPU(a.PID())
+	return ended + own + children, err
 }
 
 // HasCredentials reports whether an earlier run of the agent got a kubeconfig. Without one, the agent's next start requests credentials

@@ -80,7 +80,7 @@ func (r *Rig) CPU(agent int) (CPU, error) {
 		return CPU{}, err
 	}
 	c.Shims = all - c.Containerd - c.Programs
-	if err := c.plane(r.plane.Process.Pid); err != nil {
+	if err := c.planeAndBench(r); err != nil {
 		return CPU{}, err
 	}
 	if agent != 0 {
@@ -90,12 +90,25 @@ func (r *Rig) CPU(agent int) (CPU, error) {
 		}
 		c.Agent = own + children
 	}
+	return c, nil
+}
+
+// PlaneCPU returns the processor time that the control plane and the benchmark itself have used until now; the other parts are zero.
+func (r *Rig) PlaneCPU() (c CPU, err error) {
+	err = c.planeAndBench(r)
+	return c, err
+}
+
+func (c *CPU) planeAndBench(r *Rig) error {
+	if err := c.plane(r.plane.Process.Pid); err != nil {
+		return err
+	}
 	var self syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
-		return CPU{}, err
+		return err
 	}
 	c.Bench = time.Duration(self.Utime.Nano() + self.Stime.Nano())
-	return c, nil
+	return nil
 }
 
 func cgroupCPU(dir string) (time.Duration, error) {

@@ -35,6 +35,7 @@ type Rig struct {
 	Log    func(format string, args ...any)
 
 	flavor     string
+	planeArgs  []string // further arguments of the control plane; nil: those for an audit log
 	plane      *exec.Cmd
 	planeDone  chan struct{} // closed when the control plane has ended
 	registry   *Registry     // nil: not started yet
@@ -57,10 +58,20 @@ rules:
 
 // Open starts the control plane and the runtime in dir. flavor names a runtime of `wherry-dev runtime`; with "" it starts no runtime.
 func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)) (r *Rig, err error) {
-	if dir, err = realDir(dir); err != nil {
+	return open(ctx, &Rig{Bin: bin, Dir: dir, flavor: flavor, Log: log})
+}
+
+// OpenPlane starts a control plane with further arguments of wherry-controlplane in dir, and no runtime. The control plane writes no audit log,
+// so the rig cannot count requests.
+func OpenPlane(ctx context.Context, bin, dir string, args []string, log func(string, ...any)) (*Rig, error) {
+	return open(ctx, &Rig{Bin: bin, Dir: dir, planeArgs: append([]string{}, args...), Log: log})
+}
+
+func open(ctx context.Context, r *Rig) (_ *Rig, err error) {
+	if r.Dir, err = realDir(r.Dir); err != nil {
 		return nil, err
 	}
-	r = &Rig{Bin: bin, Dir: dir, flavor: flavor, Socket: filepath.Join(dir, "rt", "containerd.sock"), Log: log, sysctls: map[string]string{}}
+	r.Socket, r.sysctls = filepath.Join(r.Dir, "rt", "containerd.sock"), map[string]string{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
@@ -71,11 +82,11 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 	if err := r.startPlane(ctx); err != nil {
 		return r, fmt.Errorf("start control plane: %w", err)
 	}
-	if flavor == "" {
+	if r.flavor == "" {
 		return r, r.prepareAPI(ctx)
 	}
 	r.runtime = true
-	out, err := exec.CommandContext(ctx, filepath.Join(bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", subnet(), "--flavor", flavor).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(r.Bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", subnet(), "--flavor", r.flavor).CombinedOutput()
 	if err != nil {
 		return r, fmt.Errorf("start containerd: %w\n%s", err, out)
 	}
@@ -112,8 +123,13 @@ func (r *Rig) Runc() (program, root string) {
 func (r *Rig) AuditLog() string { return r.path("audit.log") }
 
 func (r *Rig) startPlane(ctx context.Context) error {
-	if err := os.WriteFile(r.path("audit.yaml"), []byte(auditPolicy), 0o644); err != nil {
-		return err
+	args := r.planeArgs
+	if args == nil {
+		if err := os.WriteFile(r.path("audit.yaml"), []byte(auditPolicy), 0o644); err != nil {
+			return err
+		}
+		args = []string{"--apiserver-arg", "audit-policy-file=" + r.path("audit.yaml"), "--apiserver-arg", "audit-log-path=" + r.AuditLog(),
+			"--apiserver-arg", "audit-log-maxsize=10240"} // megabytes; with the default of 100 the log would be rotated during a run
 	}
 	log, err := os.Create(r.path("plane.log"))
 	if err != nil {
@@ -121,10 +137,8 @@ func (r *Rig) startPlane(ctx context.Context) error {
 	}
 	defer log.Close()
 	ready := r.path("ready")
-	r.plane = exec.Command(filepath.Join(r.Bin, "wherry-controlplane"), "--data-dir", r.path("cp"), "--secure-port", "0",
-		"--proxy=false", "--ready-file", ready,
-		"--apiserver-arg", "audit-policy-file="+r.path("audit.yaml"), "--apiserver-arg", "audit-log-path="+r.AuditLog(),
-		"--apiserver-arg", "audit-log-maxsize=10240") // megabytes; with the default of 100 the log would be rotated during a run
+	r.plane = exec.Command(filepath.Join(r.Bin, "wherry-controlplane"), append([]string{"--data-dir", r.path("cp"), "--secure-port", "0",
+		"--proxy=false", "--ready-file", ready}, args...)...)
 	r.plane.Stdout, r.plane.Stderr = log, log
 	r.plane.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := r.plane.Start(); err != nil {

@@ -94,6 +94,7 @@ func (o *etcdOptions) config() *embed.Config {
 	cfg.Dir = o.dataDir
 	cfg.LogLevel = "warn"
 	cfg.LogOutputs = []string{"stderr"}
+	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration // the zero of NewConfig makes etcd log every request
 	cfg.UnsafeNoFsync = o.unsafeNoFsync
 	cfg.AutoCompactionMode = "periodic"
 	cfg.AutoCompactionRetention = "5m"
@@ -102,6 +103,9 @@ func (o *etcdOptions) config() *embed.Config {
 		return []url.URL{{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", port)}}
 	}
 	cfg.ListenClientUrls, cfg.ListenPeerUrls = loopback(o.clientPort), loopback(o.peerPort)
+	// With a port of its own for HTTP (health and metrics, which nobody reads), gRPC need not share a server with it. The shared server passes
+	// each gRPC request through net/http, which needs more processor time.
+	cfg.ListenClientHttpUrls = loopback(0)
 	cfg.AdvertiseClientUrls, cfg.AdvertisePeerUrls = cfg.ListenClientUrls, cfg.ListenPeerUrls
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ClientTLSInfo.CertFile, cfg.ClientTLSInfo.KeyFile = o.cert, o.key

@@ -247,6 +247,13 @@ func TestOpenUntrustedDir(t *testing.T) {
 			t.Errorf("%q was opened", name)
 		}
 	}
+	must(t, os.WriteFile(filepath.Join(base, "c/g"), []byte("first"), 0o600), os.WriteFile(filepath.Join(base, "b/g"), nil, 0o600))
+	must(t, dir.Each(func(e fs.DirEntry) error {
+		if info, err := e.Info(); err != nil || e.Name() != "g" || !e.Type().IsRegular() || info.Size() != 5 {
+			t.Errorf("an entry is %v (%v), want that of the directory that was opened", e, err)
+		}
+		return nil
+	}), dir.Remove("g"))
 	seen := 0
 	plant.LinkFarm(t, filepath.Join(base, "c"), func(i int) string { return fmt.Sprint(i, ".log") })
 	must(t, dir.Each(func(fs.DirEntry) error { seen++; return nil }))

@@ -260,3 +260,26 @@ func TestOrphanLogsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkRemoveLog removes and links a log again while LinkDir has the links of a node with many containers.
+func BenchmarkRemoveLog(b *testing.B) {
+	d := &LogDirs{Root: b.TempDir(), LinkDir: b.TempDir(), RemoveTree: os.RemoveAll}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u1"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
+	if err := d.Make(p); err != nil {
+		b.Fatal(err)
+	}
+	for i := range 1000 {
+		if err := os.Symlink("/target", filepath.Join(d.LinkDir, fmt.Sprintf("other-%d_ns_main-c1.log", i))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ref := pod.Ref{Namespace: "ns", Name: "web", UID: "u1"}
+	for b.Loop() {
+		if err := errors.Join(d.Link(p, "main", "c1", 0), d.Remove(ref, "main", 0)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(d.LinkDir); err != nil || len(left) != 1000 {
+		b.Errorf("%d links are left (%v), want 1000", len(left), err)
+	}
+}
