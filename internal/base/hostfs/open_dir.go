@@ -150,7 +150,7 @@ func (d *UntrustedDir) Each(f func(fs.DirEntry) error) error {
 	if err != nil {
 		return fmt.Errorf("open directory: %w", err)
 	}
-	list := os.NewFile(uintptr(fd), ".")
+	list := os.NewFile(uintptr(fd), fmt.Sprintf("/proc/self/fd/%d", fd)) // under this name Go asks about an entry whose type the file system does not tell
 	defer list.Close()
 	for {
 		entries, err := list.ReadDir(listed)
