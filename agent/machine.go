@@ -176,13 +176,19 @@ func (m *Machine) fixed(name string) *nodefacts.Fixed {
 		},
 		Storage: m.shape.Storage.Value(), PIDs: pids, Address: m.shape.Address,
 	}
-	if used := m.shape.Used; used != nil {
-		f.Used = func() (memory, storage, pids int64) {
-			u := used()
-			return u.Memory, u.Storage, u.Processes
-		}
+	f.Used = func() (memory, storage, pids int64) {
+		u := m.used()
+		return u.Memory, u.Storage, u.Processes
 	}
 	return f
+}
+
+// used returns what the processes of the simulated machine use.
+func (m *Machine) used() Used {
+	if m.shape.Used == nil {
+		return Used{}
+	}
+	return m.shape.Used()
 }
 
 // devices returns the function that says which devices a simulated machine has; nil: it has none.

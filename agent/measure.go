@@ -130,6 +130,11 @@ func (a *Agent) buildStats() error {
 		cfg.Disk, cfg.HostRoot, cfg.PodsGroup = hostfs.Host{}, "/", a.podsGroup()
 		cfg.Volumes = volumeUsage{a}
 		cfg.SystemGroups = a.systemGroups()
+	} else {
+		cfg.Disk, cfg.RootDir = simulatedDisk{machine: a.deps.Machine}, "/"
+		if !a.deps.Machine.shape.Logs {
+			cfg.LogDir = ""
+		}
 	}
 	var err error
 	a.stats, err = stats.New(cfg)
@@ -236,11 +241,14 @@ func (a *Agent) statsMachine() func() stats.Machine {
 		}}
 		return m.get
 	}
-	f, began := a.deps.Machine.fixed(a.cfg.NodeName), time.Now()
+	m := a.deps.Machine
+	f, began := m.fixed(a.cfg.NodeName), time.Now()
 	return func() stats.Machine {
 		return stats.Machine{
 			CPUs: f.Machine.CPUs, MemoryBytes: uint64(f.Machine.MemoryBytes), MachineID: f.Machine.MachineID, SystemUUID: f.Machine.SystemUUID,
 			BootID: f.Machine.BootID, KernelVersion: f.Machine.KernelVersion, OSImage: f.Machine.OSImage, MaxPID: f.PIDs, BootTime: began,
+			Tasks:      func() (int64, error) { return m.used().Processes, nil },
+			MemoryUsed: func() uint64 { return uint64(max(0, m.used().Memory)) },
 		}
 	}
 }

@@ -269,7 +269,11 @@ func (s *Stats) readNode(r *reading, want level) {
 		r.node.cpu.nanos = nanos
 		r.allPods = r.node
 		r.node.cpu, r.node.memory = ptr(*r.node.cpu), ptr(*r.node.memory)
-		r.node.memory.workingSet = ptr(max(*r.node.memory.workingSet, leastNodeMemory))
+		least := leastNodeMemory
+		if used := s.machine().MemoryUsed; used != nil {
+			least = max(least, used())
+		}
+		r.node.memory.workingSet = ptr(max(*r.node.memory.workingSet, least))
 		r.node.memory.usage = ptr(max(*r.node.memory.usage, *r.node.memory.workingSet)) // the working set is a part of the usage
 	}
 	if m := r.node.memory; m != nil && m.workingSet != nil && s.machine().MemoryBytes > 0 {

@@ -75,6 +75,9 @@ type Machine struct {
 	MaxPID                 int64
 	// Tasks counts the tasks that run now; nil: not known.
 	Tasks func() (int64, error)
+	// MemoryUsed returns the memory in bytes that all processes of a machine without control groups use; nil: it has no processes outside
+	// its pods.
+	MemoryUsed func() uint64
 }
 
 // SystemGroup is a control group outside the group of all pods.

@@ -19,6 +19,9 @@ type Fixed struct {
 	Used func() (memory, storage, pids int64)
 }
 
+// FixedInodes is how many inodes the disk of a Fixed machine has. None is ever used.
+const FixedInodes = 1 << 24
+
 var _ Machine = (*Fixed)(nil)
 
 // Facts returns the field Machine.
@@ -47,14 +50,13 @@ func (f *Fixed) Signals(context.Context) pressure.Signals {
 	of := func(capacity, used int64) pressure.Observation {
 		return pressure.Observation{Available: max(0, capacity-used), Capacity: capacity}
 	}
-	const inodes = 1 << 24
 	return pressure.Signals{
 		pressure.MemoryAvailable:            of(f.Machine.MemoryBytes, memory),
 		pressure.AllocatableMemoryAvailable: of(f.Machine.MemoryBytes, memory),
 		pressure.NodefsAvailable:            of(f.Storage, storage),
-		pressure.NodefsInodesFree:           of(inodes, 0),
+		pressure.NodefsInodesFree:           of(FixedInodes, 0),
 		pressure.ImagefsAvailable:           of(f.Storage, storage),
-		pressure.ImagefsInodesFree:          of(inodes, 0),
+		pressure.ImagefsInodesFree:          of(FixedInodes, 0),
 		pressure.PIDAvailable:               of(f.PIDs, pids),
 	}
 }
