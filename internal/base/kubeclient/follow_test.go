@@ -139,6 +139,7 @@ func TestFollowKeepsUp(t *testing.T) {
 		see("after a compaction of what a bookmark was beyond", time.Second, false)
 		k.SetOutage(true)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		k.SetOutage(false)
 		if m.failures < 200 || m.failures > 400 {
 			t.Errorf("%d tries within an hour of outage, want one in 10 s to 15 s", m.failures)
