@@ -143,10 +143,7 @@ func (a *Agent) serverPart() part {
 		}}
 	}
 	return part{name: "server", begin: func(ctx context.Context) (join func()) {
-		end, err := a.server.Begin(ctx, follower, a.deps.TLS)
-		if err != nil {
-			a.log.Error("the HTTPS API is not served", "err", err)
-		}
+		end := a.server.Begin(ctx, follower, a.deps.TLS)
 		return func() { _ = end() } // the end of ctx is the only reason to end
 	}}
 }

@@ -57,11 +57,12 @@ func (a *acceptor) run(ctx context.Context) {
 		var failed error
 		err := a.raw.Read(func(fd uintptr) (done bool) {
 			n, failed = unix.EpollWait(int(fd), events, 0)
-			return n > 0 || failed != nil && !errors.Is(failed, unix.EINTR)
+			return n != 0
 		})
 		switch {
 		case ctx.Err() != nil || errors.Is(err, os.ErrClosed):
 			return
+		case errors.Is(failed, unix.EINTR): // a signal: ask again at once, because no further event may come
 		case err != nil || failed != nil:
 			a.log.Error("cannot wait for connections to the nodes' HTTPS APIs, will try again", "err", errors.Join(err, failed))
 			if !pause(ctx, acceptPause) {
@@ -85,16 +86,19 @@ func (a *acceptor) run(ctx context.Context) {
 	}
 }
 
-// listen opens a listener whose connections the acceptor accepts.
+// listen opens a listener whose connections the acceptor accepts after Follow was called.
 func (a *acceptor) listen(address string) (*door, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	d := &door{TCPListener: l.(*net.TCPListener), in: a}
-	if d.raw, err = d.SyscallConn(); err != nil {
+	if d.raw, err = d.SyscallConn(); err == nil {
+		err = errors.Join(d.raw.Control(func(fd uintptr) { d.fd = int32(fd) }), d.control(unix.EPOLL_CTL_ADD, 0))
+	}
+	if err != nil {
 		_ = l.Close()
-		return nil, err
+		return nil, fmt.Errorf("poll the port %s: %w", l.Addr(), err)
 	}
 	return d, nil
 }
@@ -108,20 +112,27 @@ type door struct {
 	accepted func(net.Conn)
 }
 
-// Follow calls accepted for each connection, in the acceptor's goroutine, until the listener is closed. accepted must not block.
-func (d *door) Follow(accepted func(net.Conn)) error {
-	d.accepted = accepted
+// control adds the listener to the epoll instance, or changes for which events the instance reports it.
+func (d *door) control(op int, events uint32) error {
 	var err error
-	control := d.raw.Control(func(fd uintptr) {
-		d.fd = int32(fd)
-		d.in.mu.Lock()
-		d.in.doors[d.fd] = d
-		d.in.mu.Unlock()
-		err = d.in.raw.Control(func(epoll uintptr) {
-			err = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: d.fd})
+	failed := d.raw.Control(func(fd uintptr) {
+		outer := d.in.raw.Control(func(epoll uintptr) {
+			err = unix.EpollCtl(int(epoll), op, int(fd), &unix.EpollEvent{Events: events, Fd: int32(fd)})
 		})
+		err = errors.Join(outer, err)
 	})
-	return errors.Join(control, err)
+	return errors.Join(failed, err)
+}
+
+// Follow calls accepted for each connection, in the acceptor's goroutine, until the listener is closed. accepted must not block.
+func (d *door) Follow(accepted func(net.Conn)) {
+	d.accepted = accepted
+	d.in.mu.Lock()
+	d.in.doors[d.fd] = d
+	d.in.mu.Unlock()
+	if err := d.control(unix.EPOLL_CTL_MOD, unix.EPOLLIN); err != nil { // only if the listener or the acceptor is closed
+		d.in.log.Debug("a closed port is not polled", "address", d.Addr().String(), "err", err)
+	}
 }
 
 // Close closes the listener. The kernel removes a closed listener from the epoll instance.

@@ -82,7 +82,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 
 // Begin serves HTTPS on a listener until ctx ends, as Run does, but returns at once, and needs no goroutine while there is no connection. The
 // caller calls join after ctx has ended.
-func (s *Server) Begin(ctx context.Context, l Follower, t *tls.Config) (join func() error, err error) {
+func (s *Server) Begin(ctx context.Context, l Follower, t *tls.Config) (join func() error) {
 	return Follow(ctx, l, s.Handler(), ServeOptions{TLS: t, Log: s.cfg.Log, UnknownConnections: s.cfg.UnknownConnections})
 }
 
@@ -111,26 +111,23 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 type Follower interface {
 	net.Listener
 	// Follow calls accepted, which does not block, for each connection until the listener is closed.
-	Follow(accepted func(net.Conn)) error
+	Follow(accepted func(net.Conn))
 }
 
 // Follow serves as Serve does, but returns at once, and needs no goroutine while there is no connection. The caller calls join after ctx has
 // ended; join returns when Serve would.
-func Follow(ctx context.Context, l Follower, h http.Handler, o ServeOptions) (join func() error, err error) {
+func Follow(ctx context.Context, l Follower, h http.Handler, o ServeOptions) (join func() error) {
 	p := openPort(ctx, h, o, func() { _ = l.Close() })
 	bounded := newBoundedListener(l, o.UnknownConnections)
-	err = l.Follow(func(c net.Conn) {
+	l.Follow(func(c net.Conn) {
 		one := &single{Listener: l, conn: bounded.admit(c)}
 		_ = p.serve(one) // it begins to serve the connection, and returns with the error that there is no second one
 		one.refuse()
 	})
-	if err != nil {
-		_ = l.Close()
-	}
 	return func() error {
 		<-p.stopped
 		return p.close(http.ErrServerClosed)
-	}, err
+	}
 }
 
 // single is a listener that returns one connection.

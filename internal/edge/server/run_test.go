@@ -201,10 +201,7 @@ type pushed struct {
 	accepted func(net.Conn)
 }
 
-func (p *pushed) Follow(accepted func(net.Conn)) error {
-	p.accepted = accepted
-	return nil
-}
+func (p *pushed) Follow(accepted func(net.Conn)) { p.accepted = accepted }
 
 // A server on a listener that calls a function has no goroutine while there is no connection. Requests in flight at its end get their answers,
 // and a connection that comes later is closed.
@@ -219,8 +216,7 @@ func TestFollow(t *testing.T) {
 			fmt.Fprint(w, "answer")
 		})
 		before := runtime.NumGoroutine()
-		join, err := server.Follow(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)})
-		must(t, err)
+		join := server.Follow(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)})
 		synctest.Wait()
 		if n := runtime.NumGoroutine(); n > before {
 			t.Errorf("%d goroutines without a connection, %d before", n, before)
