@@ -35,7 +35,8 @@ type Rig struct {
 	Log    func(format string, args ...any)
 
 	flavor     string
-	planeArgs  []string // further arguments of the control plane; nil: those for an audit log
+	audit      bool     // the control plane writes an audit log
+	planeArgs  []string // further arguments of the control plane
 	plane      *exec.Cmd
 	planeDone  chan struct{} // closed when the control plane has ended
 	registry   *Registry     // nil: not started yet
@@ -58,13 +59,13 @@ rules:
 
 // Open starts the control plane and the runtime in dir. flavor names a runtime of `wherry-dev runtime`; with "" it starts no runtime.
 func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)) (r *Rig, err error) {
-	return open(ctx, &Rig{Bin: bin, Dir: dir, flavor: flavor, Log: log})
+	return open(ctx, &Rig{Bin: bin, Dir: dir, flavor: flavor, audit: true, Log: log})
 }
 
 // OpenPlane starts a control plane with further arguments of wherry-controlplane in dir, and no runtime. The control plane writes no audit log,
 // so the rig cannot count requests.
 func OpenPlane(ctx context.Context, bin, dir string, args []string, log func(string, ...any)) (*Rig, error) {
-	return open(ctx, &Rig{Bin: bin, Dir: dir, planeArgs: append([]string{}, args...), Log: log})
+	return open(ctx, &Rig{Bin: bin, Dir: dir, planeArgs: args, Log: log})
 }
 
 func open(ctx context.Context, r *Rig) (_ *Rig, err error) {
@@ -124,7 +125,7 @@ func (r *Rig) AuditLog() string { return r.path("audit.log") }
 
 func (r *Rig) startPlane(ctx context.Context) error {
 	args := r.planeArgs
-	if args == nil {
+	if r.audit {
 		if err := os.WriteFile(r.path("audit.yaml"), []byte(auditPolicy), 0o644); err != nil {
 			return err
 		}
