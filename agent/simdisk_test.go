@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -49,5 +50,10 @@ func TestSummaryOfASimulatedMachine(t *testing.T) {
 		if pair[0] != pair[1] {
 			t.Errorf("%s: %d, want %d", what, pair[0], pair[1])
 		}
+	}
+	answer = httptest.NewRecorder()
+	a.stats.CAdvisor().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics/cadvisor", nil))
+	if page := answer.Body.String(); !strings.Contains(page, "machine_memory_bytes") || strings.Contains(page, "container_fs_") {
+		t.Errorf("the metrics of cAdvisor show a disk of the real machine: %s", page)
 	}
 }

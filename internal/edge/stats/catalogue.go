@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
@@ -131,30 +130,6 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 		all = append(all, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	}
 	return m, register(cfg.Registerer, m.podStart, all...)
-}
-
-// register registers collectors, or returns an error. Only the first is a collector of its own, because a registry needs memory for each
-// collector and for each description. The first is enough to refuse the same metrics a second time.
-func register(reg prometheus.Registerer, first prometheus.Collector, others ...prometheus.Collector) error {
-	for _, c := range []prometheus.Collector{first, Bundle(slices.Clone(others))} {
-		if err := reg.Register(c); err != nil {
-			return fmt.Errorf("register the agent's metrics: %w", err)
-		}
-	}
-	return nil
-}
-
-// Bundle collects several metrics as one collector.
-type Bundle []prometheus.Collector
-
-// Describe sends no descriptions.
-func (Bundle) Describe(chan<- *prometheus.Desc) {}
-
-// Collect sends all metrics.
-func (b Bundle) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range b {
-		c.Collect(ch)
-	}
 }
 
 func (m *Metrics) makePods() {

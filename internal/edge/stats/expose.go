@@ -2,7 +2,9 @@ package stats
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,4 +65,28 @@ func serve(opts promhttp.HandlerOpts, c prometheus.Collector) http.Handler {
 		}
 		promhttp.HandlerFor(reg, opts).ServeHTTP(w, r)
 	})
+}
+
+// register registers collectors, or returns an error. Only the first is a collector of its own, because a registry needs memory for each
+// collector and for each description. The first is enough to refuse the same metrics a second time.
+func register(reg prometheus.Registerer, first prometheus.Collector, others ...prometheus.Collector) error {
+	for _, c := range []prometheus.Collector{first, Bundle(slices.Clone(others))} {
+		if err := reg.Register(c); err != nil {
+			return fmt.Errorf("register the agent's metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// Bundle collects several metrics as one collector.
+type Bundle []prometheus.Collector
+
+// Describe sends no descriptions.
+func (Bundle) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends all metrics.
+func (b Bundle) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range b {
+		c.Collect(ch)
+	}
 }
