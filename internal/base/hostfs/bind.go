@@ -33,6 +33,38 @@ func (Host) Mounted(dir string) (bool, error) {
 	return len(infos) > 0, nil
 }
 
+// MountsOfSame lists the mount points at or below the directory below of the file system that is mounted on dir. It only reads the mount table,
+// as Mounted does. It returns none if nothing is mounted on dir.
+func (Host) MountsOfSame(dir, below string) (points []string, err error) {
+	at, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolve directory of %s: %w", dir, err)
+	}
+	at = filepath.Join(at, filepath.Base(dir))
+	all, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		return nil, fmt.Errorf("read mounts on %s: %w", dir, err)
+	}
+	var here *mountinfo.Info
+	for _, m := range all { // the last mount on a path is the one that is seen
+		if m.Mountpoint == at {
+			here = m
+		}
+	}
+	if here == nil {
+		return nil, nil
+	}
+	for _, m := range all {
+		if m.Major == here.Major && m.Minor == here.Minor && strings.HasPrefix(m.Mountpoint+"/", below+"/") {
+			points = append(points, m.Mountpoint)
+		}
+	}
+	return points, nil
+}
+
 // flagOptions are the options of mount(8) that concern one mount and not its file system: for each option, the flags that it sets
 // and the flags that it clears.
 var flagOptions = map[string]struct{ set, clear uintptr }{

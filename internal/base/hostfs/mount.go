@@ -20,6 +20,8 @@ type Host struct {
 	noOpenat2 bool
 	// maxLevels replaces the constant maxLevels in tests; 0: the constant applies.
 	maxLevels int
+	// sys is a directory that replaces /sys in tests, in which dev/disk is /dev/disk.
+	sys string
 }
 
 // MountPoints lists the mount points at or below dir, in the order in which they were mounted; a path on which two

@@ -124,7 +124,7 @@ func checkMode(p *v1.Pod, name string, pv *v1.PersistentVolume) error {
 			return fmt.Errorf("container %q has the volume in volumeDevices, but persistentvolume %q has volumeMode %s: use volumeMounts", c.Name, pv.Name, mode)
 		}
 	}
-	if Block(pv) && pv.Spec.CSI == nil && pv.Spec.Local == nil {
+	if s := &pv.Spec; Block(pv) && s.CSI == nil && s.Local == nil && s.ISCSI == nil && s.FC == nil {
 		return ErrBlock
 	}
 	return nil
@@ -136,7 +136,7 @@ func Block(pv *v1.PersistentVolume) bool {
 }
 
 // ErrBlock is the error for a volume with volumeMode Block of a kind that this agent cannot give to containers as a block device.
-var ErrBlock = errors.New("volumeMode Block is supported for CSI and local volumes only: use volumeMode Filesystem, or another node")
+var ErrBlock = errors.New("volumeMode Block is supported for csi, local, iscsi and fc volumes only: use volumeMode Filesystem, or another node")
 
 // Exclusive reports whether only one pod of the cluster may use the claim at a time.
 func Exclusive(claim *v1.PersistentVolumeClaim) bool {

@@ -24,4 +24,12 @@ func TestRenewLease(t *testing.T) {
 	if len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "u" {
 		t.Errorf("another's: %v", l.OwnerReferences)
 	}
+	if l.ManagedFields != nil {
+		t.Errorf("a lease without managed fields has now %v", l.ManagedFields)
+	}
+	l.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "a"}, {Manager: "b"}}
+	RenewLease(l, "n", "u", 40*time.Second, at(4))
+	if len(l.ManagedFields) != 1 || l.ManagedFields[0] != (metav1.ManagedFieldsEntry{}) {
+		t.Errorf("managed fields %v, want one empty entry, by which the API server strips them", l.ManagedFields)
+	}
 }

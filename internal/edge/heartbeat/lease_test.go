@@ -50,8 +50,6 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// If the API server fails, the agent tries five times at once to update the lease. After that it tries to read or create the lease, with
-// a back-off of 200 ms to 7 s.
 // A new Node takes over the lease that an earlier Node of its name left.
 func TestNewNodeFindsAnOldLease(t *testing.T) {
 	t.Parallel()
@@ -69,6 +67,8 @@ func TestNewNodeFindsAnOldLease(t *testing.T) {
 	})
 }
 
+// If the API server fails, the agent tries five times at once to update the lease. After that it tries to read or create the lease, with
+// a back-off of 200 ms to 7 s.
 func TestLeaseBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

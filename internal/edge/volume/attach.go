@@ -26,9 +26,12 @@ func (v *Volumes) attached(ctx context.Context, b *bound) (map[string]string, er
 	for {
 		changed := v.nodeChanged.next()
 		node := v.cfg.Claims.Node()
-		name := csispec.UniqueName(b.Driver, b.Handle)
+		name := b.unique()
 		said := v.using.isReported(name) && slices.Contains(node.Status.VolumesInUse, name)
 		if said && slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name }) {
+			if b.Kind != kindCSI { // nobody attaches it: the controller only sees to it that no other node uses the disk
+				return nil, nil
+			}
 			return v.attachment(ctx, b, node.Name)
 		}
 		select {
@@ -42,8 +45,10 @@ func (v *Volumes) attached(ctx context.Context, b *bound) (map[string]string, er
 		if !said {
 			return nil, &pod.Lacking{What: pod.LackAttachment, Err: errors.New("waits for the API server to have the node's status, which says that the volume is in use")}
 		}
-		if _, err := v.attachment(ctx, b, node.Name); err != nil {
-			return nil, err
+		if b.Kind == kindCSI {
+			if _, err := v.attachment(ctx, b, node.Name); err != nil {
+				return nil, err
+			}
 		}
 		return nil, &pod.Lacking{
 			What: pod.LackAttachment, Err: errors.New("waits for the attach-detach controller to list the volume in the node's status (volumesAttached)"),

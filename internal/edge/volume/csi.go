@@ -272,9 +272,9 @@ func (v *Volumes) secrets(ctx context.Context, ref *v1.SecretReference) (map[str
 	s, err := v.cfg.Claims.Secret(ctx, ref.Namespace, ref.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, &worded{text: fmt.Sprintf("secret %s/%s of the CSI volume not found: create it", ref.Namespace, ref.Name), cause: err}
+		return nil, &worded{text: fmt.Sprintf("secret %s/%s of the volume not found: create it", ref.Namespace, ref.Name), cause: err}
 	case err != nil:
-		return nil, fmt.Errorf("read secret %s/%s of the CSI volume: %w", ref.Namespace, ref.Name, err)
+		return nil, fmt.Errorf("read secret %s/%s of the volume: %w", ref.Namespace, ref.Name, err)
 	}
 	out := make(map[string]string, len(s.Data))
 	for key, value := range s.Data {

@@ -260,7 +260,7 @@ func TestCSIVolumeIsStagedOnceAndUnstagedAtTheEnd(t *testing.T) {
 	pv.Spec.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: "vault", Name: "publish"}
 	a, b := podOf("a", claim("v", "d", false)), podOf("b", claim("v", "d", false))
 	a.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(77))}
-	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: a}), "v", "secret vault/stage of the CSI volume not found: create it")
+	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: a}), "v", "secret vault/stage of the volume not found: create it")
 	f.claims.secrets["vault/stage"] = &v1.Secret{Data: map[string][]byte{"key": []byte("s")}}
 	f.claims.secrets["vault/publish"] = &v1.Secret{Data: map[string][]byte{"key": []byte("p")}}
 	setUp(t, f.fixture, a)

@@ -6,8 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
 // inUse keeps the result of InUse until a record changes. The zero value is ready.
@@ -65,12 +63,17 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	names = nil
 	for _, uid := range pods {
 		all, err := v.csiOf(uid)
+		if err == nil {
+			var disks []*bound
+			disks, err = v.sanOf(uid)
+			all = append(all, disks...)
+		}
 		if err != nil {
 			v.cfg.Log.Warn("it is not known which volumes are in use", "pod", uid, "err", err)
 			return nil, false
 		}
 		for _, b := range all {
-			if name := csispec.UniqueName(b.Driver, b.Handle); b.Attach && !slices.Contains(names, name) {
+			if name := b.unique(); b.Attach && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -91,7 +94,7 @@ func (v *Volumes) usesChanged(b *bound, gone bool) {
 	if v.using.reported == nil {
 		v.using.reported = map[v1.UniqueVolumeName]bool{}
 	}
-	name := csispec.UniqueName(b.Driver, b.Handle)
+	name := b.unique()
 	if _, known := v.using.reported[name]; gone {
 		delete(v.using.reported, name)
 	} else if !known {

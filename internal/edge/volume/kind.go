@@ -26,9 +26,11 @@ const (
 	kindImage       kind = "image"     // the agent makes no directory, because the runtime mounts the image
 	kindLocal       kind = "local-volume"
 	kindNFS         kind = "nfs"
+	kindISCSI       kind = "iscsi"
+	kindFC          kind = "fc"
 	kindCSI         kind = "csi" // the mount point is a directory in the volume's directory
 	// kindClaim is a volume with a PersistentVolumeClaim. The record that the agent writes of such a volume (see bound) has the
-	// kind of the persistent volume instead: kindCSI, kindLocal or kindHostPath.
+	// kind of the persistent volume instead, for example kindCSI or kindLocal.
 	kindClaim kind = "claim"
 	// kindInTree is a volume of a former in-tree plugin. The record that the agent writes of such a volume has kindCSI.
 	kindInTree kind = "in-tree"
@@ -44,7 +46,7 @@ func (k kind) files() bool {
 	switch k {
 	case kindConfigMap, kindSecret, kindDownwardAPI, kindProjected:
 		return true
-	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindNFS, kindCSI, kindClaim, kindInTree:
+	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindNFS, kindISCSI, kindFC, kindCSI, kindClaim, kindInTree:
 		return false
 	}
 	return false
@@ -54,7 +56,7 @@ func (k kind) files() bool {
 // the names of directories that the agent did not make.
 func (k kind) hasDirectory() bool {
 	switch k {
-	case kindEmptyDir, kindConfigMap, kindSecret, kindDownwardAPI, kindProjected, kindLocal, kindNFS, kindCSI:
+	case kindEmptyDir, kindConfigMap, kindSecret, kindDownwardAPI, kindProjected, kindLocal, kindNFS, kindISCSI, kindFC, kindCSI:
 		return true
 	case kindHostPath, kindImage, kindClaim, kindInTree:
 		return false
@@ -89,11 +91,15 @@ func kindOf(vol *v1.Volume) (kind, error) {
 		return kindCSI, nil
 	case s.NFS != nil:
 		return kindNFS, nil
+	case s.ISCSI != nil:
+		return kindISCSI, nil
+	case s.FC != nil:
+		return kindFC, nil
 	case csispec.InTree(vol):
 		return kindInTree, nil
 	}
 	return "", fmt.Errorf("%w: %s (what this node agent supports is in the table of its README; "+
-		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, csi or persistentVolumeClaim, or another node)", ErrUnsupported, sourceName(s))
+		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, iscsi, fc, csi or persistentVolumeClaim, or another node)", ErrUnsupported, sourceName(s))
 }
 
 // sourceName returns the name of the volume's source field, for the error about an unsupported kind.
@@ -102,7 +108,7 @@ func sourceName(s *v1.VolumeSource) string {
 		name string
 		set  bool
 	}{
-		{"iscsi", s.ISCSI != nil}, {"fc", s.FC != nil}, {"rbd", s.RBD != nil},
+		{"rbd", s.RBD != nil},
 		{"cephfs", s.CephFS != nil}, {"glusterfs", s.Glusterfs != nil}, {"cinder", s.Cinder != nil},
 		{"gitRepo", s.GitRepo != nil}, {"flexVolume", s.FlexVolume != nil}, {"flocker", s.Flocker != nil},
 		{"awsElasticBlockStore", s.AWSElasticBlockStore != nil}, {"gcePersistentDisk", s.GCEPersistentDisk != nil},
@@ -136,6 +142,8 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 		return v.setUpInline(ctx, p, vol)
 	case k == kindNFS:
 		return v.setUpNFS(ctx, vol.NFS, v.layout.volume(p.Pod.UID, k, vol.Name), nil)
+	case k.san():
+		return v.setUpSAN(ctx, p.Pod, vol)
 	case k == kindInTree:
 		return v.setUpInTree(ctx, p, vol)
 	case k.files():

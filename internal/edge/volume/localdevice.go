@@ -93,15 +93,8 @@ func (v *Volumes) releaseLocalOne(ctx context.Context, uid types.UID, b *bound) 
 		return fmt.Errorf("wait for other work on the volume: %w", err)
 	}
 	defer unlock()
-	held := v.layout.localDevice(uid, b.PersistentVolume)
-	if err := v.cfg.Host.DetachLoop(held); err != nil {
+	if err := v.unmapDevice(uid, b, v.layout.localDevice(uid, b.PersistentVolume)); err != nil {
 		return err
-	}
-	if err := v.removeFile(held); err != nil {
-		return err
-	}
-	if err := os.Remove(v.layout.deviceLink(uid, b)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove link to device: %w", err)
 	}
 	others, err := v.othersWith(b, uid)
 	if err != nil {

@@ -101,7 +101,7 @@ func mountOf(in *MountInput, index int, where places, bind func(subPath) (string
 	}
 	m := &runtimeapi.Mount{
 		ContainerPath:     rooted(vm.MountPath),
-		Readonly:          vm.ReadOnly || k.files() || b.ReadOnly,
+		Readonly:          vm.ReadOnly || k.files() || b.ReadOnly || isReadOnly(vol),
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
 		SelinuxRelabel:    b.Kind != kindHostPath && b.Kind != kindNFS && k != kindImage, // files of the host, of servers and of images keep their SELinux labels
@@ -128,6 +128,11 @@ func (w places) of(p *v1.Pod, vol *v1.Volume, k kind) (dir string, b bound, err 
 		return b.dir(w.layout, p.UID), b, nil
 	}
 	return w.layout.volume(p.UID, k, vol.Name), bound{Kind: k}, nil
+}
+
+// isReadOnly reports whether a volume whose server or disk the pod itself names is read-only.
+func isReadOnly(vol *v1.Volume) bool {
+	return vol.NFS != nil && vol.NFS.ReadOnly || vol.ISCSI != nil && vol.ISCSI.ReadOnly || vol.FC != nil && vol.FC.ReadOnly
 }
 
 // imageMount completes the mount of an image volume, which the runtime itself mounts.

@@ -41,6 +41,8 @@ type Binder interface {
 	OpenDir(path string) (*os.File, error)
 	// Mounted reports whether there is a mount on dir, also a bind mount. It does not hang, even if the mounted file system hangs.
 	Mounted(dir string) (bool, error)
+	// MountsOfSame lists the mount points at or below a directory of the file system that is mounted on dir. Like Mounted, it does not hang.
+	MountsOfSame(dir, below string) ([]string, error)
 	// SetMountOptions applies options of mount(8) to one mount. It returns the options that a bind mount cannot have.
 	SetMountOptions(target string, options []string) (without []string, err error)
 	// HasGroup reports whether an earlier SetGroup of dir and gid was complete. SetGroup gives a directory and all below it to a group.
@@ -108,11 +110,13 @@ func boundOf(f found, vol *v1.Volume) (*bound, error) {
 	case src.NFS != nil:
 		b.Kind, b.ReadOnly = kindNFS, b.ReadOnly || src.NFS.ReadOnly
 		return b, nil
+	case src.ISCSI != nil, src.FC != nil:
+		return b, b.setDisk(f.pv)
 	case src.CSI != nil:
 		b.Kind, b.Driver, b.Handle, b.Block = kindCSI, src.CSI.Driver, src.CSI.VolumeHandle, claims.Block(f.pv)
 		return b, nil
 	default:
-		return b, fmt.Errorf("%w: persistentvolume %q is of the kind %s (use one of the kinds csi, nfs, local or hostPath, or another node)",
+		return b, fmt.Errorf("%w: persistentvolume %q is of the kind %s (use one of the kinds csi, nfs, iscsi, fc, local or hostPath, or another node)",
 			ErrUnsupported, f.pv.Name, persistentKind(src))
 	}
 	if b.Path == "" || hasBackstep(b.Path) {
@@ -134,7 +138,7 @@ func hasBackstep(path string) bool {
 // persistentKind returns the name of the field of a persistent volume's source.
 func persistentKind(s *v1.PersistentVolumeSource) string {
 	return sourceName(&v1.VolumeSource{
-		FC: s.FC, Cinder: nil, Glusterfs: nil, Flocker: s.Flocker, AWSElasticBlockStore: s.AWSElasticBlockStore,
+		Cinder: nil, Glusterfs: nil, Flocker: s.Flocker, AWSElasticBlockStore: s.AWSElasticBlockStore,
 		GCEPersistentDisk: s.GCEPersistentDisk, AzureDisk: s.AzureDisk, VsphereVolume: s.VsphereVolume, Quobyte: s.Quobyte,
 		PhotonPersistentDisk: s.PhotonPersistentDisk, PortworxVolume: s.PortworxVolume,
 	})
@@ -206,6 +210,9 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 			return err
 		}
 	}
+	if b.Kind.san() { // the attach-detach controller keeps a disk from being used on two nodes
+		b.Attach = v.cfg.Claims != nil
+	}
 	unlock, err := v.ofVolume.lock(ctx, b.key())
 	if err != nil {
 		return fmt.Errorf("wait for other work on volume %q: %w", b.PersistentVolume, err)
@@ -213,7 +220,7 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	unlock = sync.OnceFunc(unlock)
 	defer unlock()
 	var others []types.UID
-	if !b.Inline {
+	if !b.Inline || b.Kind.san() {
 		if others, err = v.othersWith(b, p.UID); err != nil {
 			return err
 		}
@@ -233,6 +240,8 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 		unlock() // with the lock held, a server that does not answer would delay the volume's pods one after the other
 		err = v.setUpNFS(ctx, &v1.NFSVolumeSource{Server: in.PV.Spec.NFS.Server, Path: in.PV.Spec.NFS.Path, ReadOnly: b.ReadOnly},
 			b.dir(v.layout, p.UID), in.PV.Spec.MountOptions)
+	case kindISCSI, kindFC:
+		err = v.mountSAN(ctx, p, in.PV, b, len(others) == 0)
 	case kindHostPath:
 		err = checkHostPath(&v1.HostPathVolumeSource{Path: b.Path, Type: in.PV.Spec.HostPath.Type})
 	case kindLocal:
@@ -336,6 +345,8 @@ func (v *Volumes) stillThere(uid types.UID, b *bound) (bool, error) {
 	switch {
 	case b.Kind == kindHostPath:
 		return true, nil
+	case b.Block && b.Kind.san():
+		return v.cfg.Host.Mounted(v.layout.sanDevice(uid, b))
 	case b.Block && b.Kind == kindLocal:
 		return v.cfg.Host.Mounted(v.layout.localDevice(uid, b.PersistentVolume))
 	case b.Block:

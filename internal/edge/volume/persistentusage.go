@@ -39,7 +39,7 @@ type measure struct {
 }
 
 // PersistentUsage returns how full the persistent volumes of a pod are: CSI volumes whose driver has the capability GET_VOLUME_STATS,
-// and volumes of the kinds local and nfs, whose file system is measured. It measures a volume at most once a minute, each in a goroutine of its
+// and volumes of the kinds local, nfs, iscsi and fc, whose file system is measured. It measures a volume at most once a minute, each in a goroutine of its
 // own, so that a dead mount or a driver that hangs delays no other volume. A caller waits at most a second, and only if it begins the
 // measurement of a volume that has no result yet. Volumes without a result are left out. The error joins the errors of the last
 // measurements.
@@ -177,7 +177,7 @@ func (v *Volumes) measureNow(uid types.UID, name string) (u Usage, ok bool, err 
 		return u, false, err
 	}
 	switch b.Kind {
-	case kindLocal, kindNFS:
+	case kindLocal, kindNFS, kindISCSI, kindFC:
 		if b.Block {
 			return u, false, nil
 		}

@@ -27,10 +27,13 @@ type bound struct {
 	// PersistentVolume is the name of the persistent volume. For an inline CSI volume, which has none, it is the name of the pod's volume.
 	PersistentVolume string `json:"persistentVolume"`
 	Kind             kind   `json:"kind"`
-	// Driver and Handle identify a CSI volume. Inline: the volume belongs to the pod and has no persistent volume.
+	// Driver and Handle identify a CSI volume. Of a disk of a storage area network, Handle is the name that the attach-detach controller gives
+	// it. Inline: the volume has no persistent volume.
 	Driver string `json:"driver,omitempty"`
 	Handle string `json:"volumeHandle,omitempty"`
 	Inline bool   `json:"inline,omitempty"`
+	// Disk identifies a disk of a storage area network: the path of its directory, below that of its kind's plugin.
+	Disk string `json:"disk,omitempty"`
 	// Block: the volume is a block device, and not a file system.
 	Block bool `json:"block,omitempty"`
 	// Attach: the volume has to be attached to the node. Republish: the driver's CSIDriver object asks the node to publish the volume
@@ -62,13 +65,24 @@ func (b *bound) dir(l layout, uid types.UID) string {
 	return l.volume(uid, b.Kind, b.PersistentVolume)
 }
 
-// key identifies the volume, which several pods may share: by the driver and its handle for a CSI volume, otherwise by the name of the
-// persistent volume.
+// key identifies the volume, which several pods may share: by the driver and its handle for a CSI volume, by the disk for one of a storage
+// area network, otherwise by the name of the persistent volume.
 func (b *bound) key() string {
-	if b.Kind == kindCSI {
+	switch {
+	case b.Kind == kindCSI:
 		return b.Driver + "^" + b.Handle
+	case b.Kind.san():
+		return string(b.Kind) + "^" + b.Disk
 	}
 	return b.PersistentVolume
+}
+
+// unique returns the name of the volume in the status of nodes.
+func (b *bound) unique() v1.UniqueVolumeName {
+	if b.Kind.san() {
+		return v1.UniqueVolumeName("kubernetes.io/" + string(b.Kind) + "/" + b.Handle)
+	}
+	return csispec.UniqueName(b.Driver, b.Handle)
 }
 
 // ref returns the pod of a record, for events.
@@ -98,6 +112,8 @@ func (v *Volumes) readRecord(uid types.UID, volume string) (b bound, err error) 
 		err = checkName("persistentVolume", b.PersistentVolume)
 	}
 	switch {
+	case err == nil && b.Kind.san():
+		err = errors.Join(checkDiskPath(b.Kind, b.Disk), checkHandle(b.Handle))
 	case err != nil || b.Kind == kindHostPath || b.Kind == kindLocal || b.Kind == kindNFS:
 	case b.Kind == kindCSI:
 		err = errors.Join(checkName("driver", b.Driver), checkHandle(b.Handle))
@@ -136,14 +152,14 @@ func (v *Volumes) writeRecord(uid types.UID, volume string, b *bound) error {
 	return nil
 }
 
-// adopt writes a record of a CSI volume that upstream's kubelet published, unless the volume has a record. With this record, the next
-// agent can unstage the volume even if this agent removes the volume's directory and then ends.
+// adopt writes a record of a volume that upstream's kubelet set up, unless the volume has a record. With this record, the next agent can unstage
+// or disconnect the volume even if this agent removes the volume's directory and then ends.
 func (v *Volumes) adopt(uid types.UID, b *bound) error {
 	records, err := v.records(uid)
-	if err != nil || slices.ContainsFunc(records, func(have bound) bool { return have.Kind == kindCSI && have.key() == b.key() }) {
+	if err != nil || slices.ContainsFunc(records, func(have bound) bool { return have.Kind == b.Kind && have.key() == b.key() && have.Block == b.Block }) {
 		return err
 	}
-	return v.writeRecord(uid, "~"+csispec.StagingDir(b.Handle), b) // the name begins with ~, so no volume of a pod has the same name
+	return v.writeRecord(uid, "~"+csispec.StagingDir(b.key()), b) // the name begins with ~, so no volume of a pod has the same name
 }
 
 // removeRecord removes the record of a volume of a pod, if it has one.
@@ -195,6 +211,10 @@ func (v *Volumes) uses(uid types.UID, b *bound) (bool, error) {
 	if b.Kind == kindCSI {
 		all, err := v.csiOf(uid)
 		return slices.ContainsFunc(all, func(have *bound) bool { return have.key() == b.key() }), err
+	}
+	if b.Kind.san() {
+		all, err := v.sanOf(uid)
+		return slices.ContainsFunc(all, func(have *bound) bool { return have.key() == b.key() && have.Block == b.Block }), err
 	}
 	if b.Kind == kindLocal {
 		dir, err := v.entryOf(filepath.Join(v.layout.volumes(uid), kindLocal.dir()), b.PersistentVolume)

@@ -295,9 +295,8 @@ func TestMessagesAreForPeople(t *testing.T) {
 func TestUnsupportedKindsAreNamed(t *testing.T) {
 	t.Parallel()
 	for want, src := range map[string]v1.VolumeSource{
-		"fc":    {FC: &v1.FCVolumeSource{}},
-		"rbd":   {RBD: &v1.RBDVolumeSource{}},
-		"iscsi": {ISCSI: &v1.ISCSIVolumeSource{}},
+		"rbd":     {RBD: &v1.RBDVolumeSource{}},
+		"quobyte": {Quobyte: &v1.QuobyteVolumeSource{}},
 	} {
 		f := newFixture(t)
 		err := f.SetUp(t.Context(), volume.Pod{Pod: aPod(vol("v", src))})

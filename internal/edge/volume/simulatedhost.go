@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"slices"
@@ -87,6 +88,30 @@ func (h *SimulatedHost) HasGroup(string, int) (bool, error) { return true, nil }
 
 // SetGroup does nothing.
 func (h *SimulatedHost) SetGroup(context.Context, string, int) error { return nil }
+
+// MountsOfSame returns none: what a simulated machine has mounted was mounted by this agent, which has a record of it.
+func (h *SimulatedHost) MountsOfSame(string, string) ([]string, error) { return nil, nil }
+
+// errNoSAN is the error of the methods about disks of a storage area network.
+var errNoSAN = errors.New("a simulated machine has no iSCSI or Fibre Channel disks")
+
+// ISCSISessions returns an error.
+func (h *SimulatedHost) ISCSISessions(string) ([]hostfs.ISCSISession, error) { return nil, errNoSAN }
+
+// ScanUnit returns an error.
+func (h *SimulatedHost) ScanUnit(context.Context, int, int) error { return errNoSAN }
+
+// ScanFibreChannel returns an error.
+func (h *SimulatedHost) ScanFibreChannel(context.Context) error { return errNoSAN }
+
+// DiskLinks returns an error.
+func (h *SimulatedHost) DiskLinks(string) (map[string]string, error) { return nil, errNoSAN }
+
+// MultipathOf returns an error.
+func (h *SimulatedHost) MultipathOf(string) (string, []string, error) { return "", nil, errNoSAN }
+
+// RemoveDisk returns an error.
+func (h *SimulatedHost) RemoveDisk(context.Context, string) error { return errNoSAN }
 
 // AttachLoop does nothing.
 func (h *SimulatedHost) AttachLoop(string) error { return nil }

@@ -54,7 +54,7 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	if err := v.releaseLocal(ctx, ref.UID); err != nil {
 		return failedTearDown(ref, err)
 	}
-	if err := errors.Join(v.takeDownNFS(ctx, ref.UID), v.takeDownCSI(ctx, ref.UID)); err != nil {
+	if err := errors.Join(v.takeDownNFS(ctx, ref.UID), v.takeDownSAN(ctx, ref.UID), v.takeDownCSI(ctx, ref.UID)); err != nil {
 		return failedTearDown(ref, err)
 	}
 	if err := v.unmountBelow(ctx, dir); err != nil {
@@ -78,8 +78,8 @@ func failedTearDown(ref pod.Ref, err error) error {
 	}
 }
 
-// unmountOthers unmounts all volumes of a pod except CSI and NFS volumes. It runs before those are unmounted, so that a driver or a
-// server that hangs or fails keeps only its own volumes mounted.
+// unmountOthers unmounts all volumes of a pod except those of a driver, a server or a storage area network. It runs before those are unmounted,
+// so that a driver or a server that hangs or fails keeps only its own volumes mounted.
 func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 	entries, err := v.cfg.Disk.ReadDir(v.layout.volumes(uid))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +89,8 @@ func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("list volumes: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name() == kindCSI.dir() || e.Name() == kindNFS.dir() {
+		switch kind(strings.TrimPrefix(e.Name(), pluginPrefix)) {
+		case kindCSI, kindNFS, kindISCSI, kindFC:
 			continue
 		}
 		began := time.Now()

@@ -58,6 +58,7 @@ type Host interface {
 	Binder
 	Tools
 	Devices
+	SCSI
 }
 
 // Objects reads the API objects from which volumes are made. Calls may be concurrent. A call waits until the API server

@@ -105,6 +105,7 @@ func (k *Kube) prepareCreate(kd *kind, obj runtime.Object) {
 	m.SetDeletionTimestamp(nil)
 	m.SetDeletionGracePeriodSeconds(nil)
 	m.SetGeneration(0)
+	m.SetManagedFields(nil) // simkube tracks none
 	switch o := obj.(type) {
 	case *v1.Pod:
 		o.Generation = 1
@@ -157,6 +158,7 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 	if m.GetName() != req.name {
 		return answer{}, apierrors.NewBadRequest("the name of the object does not match the name on the URL")
 	}
+	m.SetManagedFields(nil)
 	prepareUpdate(old.obj, obj, req.sub)
 	if err := checkUpdate(kd, old.obj, obj, req.sub); err != nil {
 		return answer{}, err

@@ -52,7 +52,8 @@ func Debian() Recipe {
 		Suite: "bookworm", Mirror: "http://deb.debian.org/debian", DiskMiB: 6 << 10, Files: files,
 		Packages: []string{
 			"apparmor", "busybox-static", "ca-certificates", "conntrack", "dbus", "e2fsprogs", "ethtool", "initramfs-tools", "iproute2", "iptables",
-			"kmod", "less", "libseccomp2", "linux-image-cloud-amd64", "nfs-kernel-server", "nftables", "procps", "qemu-guest-agent", "socat", "systemd-sysv", "udev",
+			"kmod", "less", "libseccomp2", "linux-image-cloud-amd64", "nfs-kernel-server", "nftables", "open-iscsi", "procps", "qemu-guest-agent", "socat", "systemd-sysv",
+			"tgt", "udev",
 		},
 		Links: map[string]string{
 			"etc/systemd/system/multi-user.target.wants/systemd-networkd.service": "/lib/systemd/system/systemd-networkd.service",

@@ -150,6 +150,21 @@ func staleUpdate(t *testing.T, e *env) {
 	}
 }
 
+func strippedFields(t *testing.T, e *env) {
+	leases := e.CoordinationV1().Leases(e.ns)
+	l, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "l"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	for _, holder := range []string{"me", "you"} {
+		l.Spec.HolderIdentity = new(holder)
+		if l, err = leases.Update(t.Context(), l, metav1.UpdateOptions{}); err != nil || *l.Spec.HolderIdentity != holder || len(l.ManagedFields) != 0 {
+			t.Fatalf("holder %q: %v, managed fields %v", holder, err, l.ManagedFields)
+		}
+	}
+}
+
 // next reads n events of a watch as "TYPE name".
 func next(t *testing.T, w watch.Interface, n int) []string {
 	t.Helper()

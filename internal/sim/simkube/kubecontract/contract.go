@@ -31,6 +31,7 @@ func Cases() []Case {
 		{"a patch that changes nothing makes no version", emptyPatch},
 		{"conditions merge by type, and $patch replaces and deletes", patchDirectives},
 		{"an update with an old version is a conflict", staleUpdate},
+		{"managed fields that an update overwrites with one empty entry are stripped, and stay so", strippedFields},
 		{"a watch from a version tells what came after it, selected by node", watchSelected},
 		{"a streamed list ends with a bookmark that says so", streamedList},
 		{"a list selects by field and label", listSelected},

@@ -1,0 +1,215 @@
+package hostfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ISCSISession is a session of this machine with an iSCSI target.
+type ISCSISession struct {
+	Portal    string         // address and port of the target: 192.0.2.1:3260 or [2001:db8::1]:3260
+	Interface string         // the name that iscsiadm(8) has for the interface of this machine
+	Host      int            // number of the SCSI host that the session is for the kernel
+	Disks     map[int]string // the paths of the devices, by the number of the logical unit
+}
+
+// ErrDiskBusy means that a disk is still mounted, perhaps only in the mount namespace of another process, or is part of another device.
+var ErrDiskBusy = errors.New("the disk is still in use, perhaps in the mount namespace of another process (findmnt -N PID shows the mounts of one)")
+
+// isDiskName reports whether a name is one that the kernel gives to a SCSI disk: sda, sdb, ..., sdaa, ...
+func isDiskName(name string) bool {
+	letters, ok := strings.CutPrefix(name, "sd")
+	return ok && letters != "" && strings.Trim(letters, "abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// sysfs returns a path below /sys.
+func (h Host) sysfs(path string) string {
+	if h.sys != "" {
+		return filepath.Join(h.sys, path)
+	}
+	return filepath.Join("/sys", path)
+}
+
+// sysText returns the text of a file below /sys without the line break at its end, or "" if the file cannot be read.
+func sysText(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(text), "\n")
+}
+
+// ISCSISessions lists the sessions of this machine with an iSCSI target.
+func (h Host) ISCSISessions(target string) (all []ISCSISession, err error) {
+	dirs, err := filepath.Glob(h.sysfs("class/iscsi_session/session*"))
+	if err != nil {
+		return nil, fmt.Errorf("list iSCSI sessions: %w", err)
+	}
+	for _, dir := range dirs {
+		if sysText(filepath.Join(dir, "targetname")) != target {
+			continue
+		}
+		device, err := filepath.EvalSymlinks(filepath.Join(dir, "device")) // .../host2/session1
+		if errors.Is(err, fs.ErrNotExist) {                                // the session has just ended
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find iSCSI session: %w", err)
+		}
+		host, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(device)), "host"))
+		if err != nil {
+			return nil, fmt.Errorf("the path of an iSCSI session has no number of a SCSI host: %s", device)
+		}
+		s := ISCSISession{Interface: sysText(filepath.Join(dir, "ifacename")), Host: host, Disks: disksBelow(device)}
+		connections, err := filepath.Glob(filepath.Join(device, "connection*/iscsi_connection/connection*"))
+		if err != nil {
+			return nil, fmt.Errorf("list connections of an iSCSI session: %w", err)
+		}
+		for _, c := range connections {
+			if address := sysText(filepath.Join(c, "persistent_address")); address != "" {
+				s.Portal = net.JoinHostPort(address, sysText(filepath.Join(c, "persistent_port")))
+			}
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// disksBelow returns the disks of an iSCSI session.
+func disksBelow(session string) map[int]string {
+	disks := map[int]string{}
+	found, err := filepath.Glob(filepath.Join(session, "target*/*:*:*:*/block/*"))
+	if err != nil {
+		return disks
+	}
+	for _, path := range found {
+		address := filepath.Base(filepath.Dir(filepath.Dir(path))) // host:channel:target:unit
+		if unit, err := strconv.Atoi(address[strings.LastIndexByte(address, ':')+1:]); err == nil {
+			disks[unit] = "/dev/" + filepath.Base(path)
+		}
+	}
+	return disks
+}
+
+// ScanUnit asks the kernel to look for one logical unit of a SCSI host that is an iSCSI session. So the machine does not see the other units
+// of the target. The disk may appear later. If the target does not answer, the kernel lets a scan wait for a long time; ScanUnit then returns when ctx ends.
+func (h Host) ScanUnit(ctx context.Context, host, unit int) error {
+	if err := writeSys(ctx, h.sysfs(fmt.Sprintf("class/scsi_host/host%d/scan", host)), fmt.Sprintf("0 0 %d", unit)); err != nil {
+		return fmt.Errorf("scan SCSI host %d: %w", host, err)
+	}
+	return nil
+}
+
+// ScanFibreChannel asks the kernel to look for all disks behind the Fibre Channel ports of this machine. It returns an error if the machine
+// has no such port. Like ScanUnit, it returns at the latest when ctx ends.
+func (h Host) ScanFibreChannel(ctx context.Context) error {
+	ports, err := filepath.Glob(h.sysfs("class/fc_host/host*"))
+	if err == nil && len(ports) == 0 {
+		err = errors.New("this node has no Fibre Channel port (/sys/class/fc_host is empty)")
+	}
+	if err != nil {
+		return err
+	}
+	for _, port := range ports {
+		if err := writeSys(ctx, h.sysfs("class/scsi_host/"+filepath.Base(port)+"/scan"), "- - -"); err != nil {
+			return fmt.Errorf("scan Fibre Channel port %s: %w", filepath.Base(port), err)
+		}
+	}
+	return nil
+}
+
+// DiskLinks returns the links that udev makes to disks in the directory /dev/disk/<by>: the path of the device by the name of the link. Links that
+// lead nowhere are left out.
+func (h Host) DiskLinks(by string) (map[string]string, error) {
+	dir := filepath.Join("/dev/disk", by)
+	if h.sys != "" {
+		dir = filepath.Join(h.sys, dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list links to disks: %w", err)
+	}
+	links := map[string]string{}
+	for _, e := range entries {
+		if device, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil {
+			links[e.Name()] = "/dev/" + filepath.Base(device)
+		}
+	}
+	return links, nil
+}
+
+// MultipathOf returns the device-mapper device that multipathd(8) has made of several paths to the same disk, one of which is device, and
+// the devices of these paths. It returns "" if there is none.
+func (h Host) MultipathOf(device string) (multipath string, paths []string, err error) {
+	slaves, err := filepath.Glob(h.sysfs("block/dm-*/slaves/" + filepath.Base(device)))
+	if err != nil {
+		return "", nil, fmt.Errorf("find multipath device: %w", err)
+	}
+	for _, slave := range slaves {
+		dir := filepath.Dir(filepath.Dir(slave))
+		if !strings.HasPrefix(sysText(filepath.Join(dir, "dm/uuid")), "mpath-") {
+			continue // another kind of device-mapper device, for example LVM
+		}
+		entries, err := os.ReadDir(filepath.Dir(slave))
+		if err != nil {
+			return "", nil, fmt.Errorf("list paths of multipath device: %w", err)
+		}
+		for _, e := range entries {
+			paths = append(paths, "/dev/"+e.Name())
+		}
+		return "/dev/" + filepath.Base(dir), paths, nil
+	}
+	return "", nil, nil
+}
+
+// RemoveDisk makes the kernel forget a SCSI disk, after it has written what is in its cache. The error is ErrDiskBusy if something uses the disk. It is no
+// error if there is no such disk. If the disk does not answer, RemoveDisk returns when ctx ends.
+func (h Host) RemoveDisk(ctx context.Context, device string) error {
+	name := filepath.Base(device)
+	if !isDiskName(name) {
+		return fmt.Errorf("remove disk: %q is not the name of a SCSI disk", name)
+	}
+	return within(ctx, func() error {
+		disk, err := openDevice(device, unix.O_RDONLY|unix.O_EXCL) // the kernel refuses O_EXCL while the device is mounted anywhere
+		switch {
+		case errors.Is(err, unix.EBUSY):
+			return fmt.Errorf("remove disk %s: %w", device, ErrDiskBusy)
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENXIO): // ENXIO: the disk has gone, and its device is still there
+		case err != nil:
+			return fmt.Errorf("remove disk: %w", err)
+		default:
+			disk.Close()
+		}
+		if err := os.WriteFile(h.sysfs("block/"+name+"/device/delete"), []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove disk %s: %w", device, err)
+		}
+		return nil
+	})
+}
+
+// writeSys writes a file of /sys, until ctx ends.
+func writeSys(ctx context.Context, path, text string) error {
+	return within(ctx, func() error { return os.WriteFile(path, []byte(text), 0) })
+}
+
+// within calls do and returns its error. If ctx ends first, it returns at once, and do goes on: the kernel may let a system call wait for a disk
+// that does not answer, and nothing can end such a call.
+func within(ctx context.Context, do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the kernel has not finished in time: %w", ctx.Err())
+	}
+}
