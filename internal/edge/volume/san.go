@@ -272,6 +272,13 @@ func (v *Volumes) sanOf(uid types.UID) ([]*bound, error) {
 
 // findSAN adds the volumes of a pod that have no record: they are on the disks whose file system is mounted for the pod, and those whose device is.
 func (v *Volumes) findSAN(uid types.UID, k kind, all []*bound) ([]*bound, error) {
+	plugin, err := v.cfg.Disk.Resolve(v.layout.sanPlugin(k)) // as the mount table names it
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolve directory of disks: %w", err)
+	}
 	parent := filepath.Join(v.layout.volumes(uid), k.dir())
 	entries, err := v.cfg.Disk.ReadDir(parent)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -283,7 +290,6 @@ func (v *Volumes) findSAN(uid types.UID, k kind, all []*bound) ([]*bound, error)
 			all = append(all, b)
 		}
 	}
-	plugin := v.layout.sanPlugin(k)
 	for _, e := range entries {
 		points, err := v.cfg.Host.MountsOfSame(filepath.Join(parent, e.Name()), plugin)
 		if err != nil {
