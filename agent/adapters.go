@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +52,20 @@ func (v *podView) Pod(namespace, name string) (*v1.Pod, bool) {
 func (v *podView) Observed(uid types.UID) (*pod.Observed, bool) {
 	o, _ := v.cache.Get(uid)
 	return o, !o.Empty()
+}
+
+// Settled reports whether the pods of all sources are known, and the pods that the API server has with a running container have been inspected.
+func (v *podView) Settled() bool {
+	if !v.set.Known() || !v.cache.Synced() {
+		return false
+	}
+	for _, p := range v.set.List() {
+		o, _ := v.cache.Get(p.UID)
+		if o.Empty() && slices.ContainsFunc(p.Status.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Running != nil }) {
+			return false
+		}
+	}
+	return true
 }
 
 func (v *podView) withStatus(p *v1.Pod) *v1.Pod {

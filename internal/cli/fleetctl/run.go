@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"runtime/metrics"
 	"sync"
 	"time"
@@ -25,10 +24,6 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
-
-// gcPercent is GOGC of a fleet, unless the user sets another. Most of the heap are nodes and pods that stay, so Go's default of 100 would let
-// the process use twice their memory.
-const gcPercent = 50
 
 // Run is the command `wherry fleet`.
 type Run struct {
@@ -107,9 +102,11 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	if r.Virtual > 0 {
 		return r.runVirtual(ctx, out, &in, cfg)
 	}
-	if os.Getenv("GOGC") == "" {
-		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	}
+	var pacing sync.WaitGroup
+	defer pacing.Wait()
+	paced, endPacing := context.WithCancel(context.WithoutCancel(ctx))
+	defer endPacing()
+	pacing.Go(func() { paceGC(paced) })
 	l, err := r.listen()
 	if err != nil {
 		return err

@@ -75,6 +75,8 @@ type Pods interface {
 	Pod(namespace, name string) (*v1.Pod, bool)
 	// Observed returns the newest inspection of a pod.
 	Observed(uid types.UID) (*pod.Observed, bool)
+	// Settled reports whether the node knows its pods and what the runtime has of them. It does not for a moment after its start.
+	Settled() bool
 }
 
 // Streams says which streams between the client and a command are connected. At least one of the first three is set. Stderr is never

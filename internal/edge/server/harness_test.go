@@ -161,6 +161,8 @@ func (n *node) Observed(uid types.UID) (*pod.Observed, bool) {
 	return o, ok
 }
 
+func (n *node) Settled() bool { return true }
+
 func (n *node) observe(o pod.Observed) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

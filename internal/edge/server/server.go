@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/edge/server/nodelog"
@@ -20,6 +21,7 @@ type Server struct {
 	logs    *nodelog.Log // answers node log queries; nil: they are off
 	// strangers logs requests with bad credentials.
 	strangers *strangers
+	settling  settling
 
 	handler, readOnly, health http.Handler
 }
@@ -35,6 +37,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, metrics: m, dial: dialURL, strangers: newStrangers()}
+	s.settling.end = time.Now().Add(settleWithin)
 	if cfg.Dial != nil {
 		s.dial = cfg.Dial
 	}
@@ -141,7 +144,7 @@ func (s *Server) guardedRoutes() (routes []route) {
 	}
 	s.addZPages(add)
 	if s.cfg.Sources.Checkpoint != nil {
-		add(s.serveCheckpoint, "POST /checkpoint/{namespace}/{pod}/{container}")
+		add(s.wait(s.serveCheckpoint), "POST /checkpoint/{namespace}/{pod}/{container}")
 	}
 	if !s.cfg.Enable.Debugging {
 		add(disabled("Debug endpoints are disabled."), "/run/", "/exec/", "/attach/", "/portForward/",
@@ -151,14 +154,14 @@ func (s *Server) guardedRoutes() (routes []route) {
 	if s.cfg.Runtime != nil {
 		const ofContainer, ofInstance = "/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"
 		const ofPod, ofPodInstance = "/{namespace}/{pod}", "/{namespace}/{pod}/{uid}"
-		add(s.serveRun, "POST /run"+ofContainer, "POST /run"+ofInstance)
+		add(s.wait(s.serveRun), "POST /run"+ofContainer, "POST /run"+ofInstance)
 		for _, m := range []string{"GET ", "POST "} {
-			add(s.serveExec, m+"/exec"+ofContainer, m+"/exec"+ofInstance)
-			add(s.serveAttach, m+"/attach"+ofContainer, m+"/attach"+ofInstance)
-			add(s.servePortForward, m+"/portForward"+ofPod, m+"/portForward"+ofPodInstance)
+			add(s.wait(s.serveExec), m+"/exec"+ofContainer, m+"/exec"+ofInstance)
+			add(s.wait(s.serveAttach), m+"/attach"+ofContainer, m+"/attach"+ofInstance)
+			add(s.wait(s.servePortForward), m+"/portForward"+ofPod, m+"/portForward"+ofPodInstance)
 		}
 	}
-	add(s.serveLogs, "GET /containerLogs/{namespace}/{pod}/{container}")
+	add(s.wait(s.serveLogs), "GET /containerLogs/{namespace}/{pod}/{container}")
 	s.addConsole(add)
 	s.addDescriptions(add)
 	s.addDebugging(add)
