@@ -105,7 +105,14 @@ func (n *node) apply(manifest string) {
 // noDisk checks that nothing of the iSCSI disk is left on the node.
 func (n *node) noDisk() {
 	n.Helper()
-	if left := n.sh("iscsiadm -m session 2>/dev/null; iscsiadm -m node 2>/dev/null; ls /sys/block | grep ^sd; ls /var/lib/kubelet/plugins/kubernetes.io/iscsi /var/lib/kubelet/plugins/kubernetes.io/iscsi/volumeDevices 2>/dev/null | grep iface; losetup -n -l; true"); left != "" {
+	// Each command fails if it finds nothing.
+	if left := n.sh(`set +e
+iscsiadm -m session 2>/dev/null
+iscsiadm -m node 2>/dev/null
+ls /sys/block | grep ^sd
+find /var/lib/kubelet/plugins/kubernetes.io/iscsi -name 'iface-*'
+losetup -n -l
+true`); left != "" {
 		n.Errorf("left of the disk:\n%s", left)
 	}
 }
