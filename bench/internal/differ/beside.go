@@ -99,8 +99,10 @@ const (
 	classHearsNobody       = "a container that has ended is shown as running and not ready while its pod ends, since its probe over the network finds nobody: only upstream"
 	classOldVersionEnds    = "the mirror of a static pod whose manifest is changed shows how the old version ended: only Wherry's"
 	classAskedInTheEnd     = "a sidecar's liveness or startup probe fails while its pod ends: only upstream tells of it"
-	classWaitsForHook      = "a container that is started again is shown as waiting while its postStart hook runs: only Wherry"
+	classWaitsForHook      = "a container that is started again is shown as waiting, or as it ended, while its postStart hook runs: only Wherry"
 	classRunsByUnknown     = "a static pod that comes back is Running for a container that was never made: only upstream"
+	classReadyOfFailed     = "a container of a pod that has failed is ready while the pod ends: only upstream"
+	classStartsInItsEnd    = "a sidecar's startup probe succeeds while its pod ends: only upstream tells of it"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
@@ -119,11 +121,15 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 		all(u, func(v string) bool { return strings.HasSuffix(v, " ready=true started=true") }) &&
 		stood(upstream, u, func(s span) bool { return s.since.After(d.deadlineOf(d.upstream).Add(-time.Second)) }):
 		return classReadyOutOfTime
+	case len(w) == 0 && strings.HasPrefix(aspect, "readiness") && !d.upstream.tellsFailed().IsZero() &&
+		all(u, func(v string) bool { return strings.HasSuffix(v, " ready=true started=true") }) &&
+		stood(upstream, u, func(s span) bool { return s.since.After(d.upstream.tellsFailed()) }):
+		return classReadyOfFailed
 	case strings.HasPrefix(aspect, "states of") && d.c.hookFails(name) &&
 		all(u, func(v string) bool { return strings.HasSuffix(v, " PostStartHookError") }) &&
 		all(w, func(v string) bool { return strings.HasPrefix(v, "terminated ") }):
 		return classHookFailsAgain
-	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return strings.HasPrefix(v, "waiting ") }) &&
+	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return !strings.HasPrefix(v, "running ") }) &&
 		stood(wherry, w, func(s span) bool { return d.wherry.beginsAgain(s.since, name) }):
 		return classWaitsForHook
 	case aspect == "phases" && len(w) == 0 && d.pendingAgain(upstream, wherry):

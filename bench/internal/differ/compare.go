@@ -241,6 +241,8 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		}
 		if k == "podIPs" && d.c.Kind == Restart && u == "0" {
 			k += ", after a restart of the agents"
+		} else if k == "podIPs" && u == "0" && d.upstream.tellsWithoutSandbox() {
+			k += ", after the sandbox was removed"
 		}
 		if strings.HasPrefix(k, "observedGeneration") && d.deletedAfterItsEnd() {
 			d.add(aspect+", observedGeneration, deleted after its end: only upstream's is the new one", about+", "+k, u, w)

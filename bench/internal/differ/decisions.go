@@ -192,6 +192,11 @@ var Decisions = []Decision{
 		Notice: "kubectl get pods shows a container as running as soon as it runs, whatever the hook of another one does.",
 	},
 	{
+		Class:  classProbedAfter,
+		Why:    `As for its status: upstream's kubelet does not probe a container before it has reported it as running, which it does only when the routine that runs the hook continues.`,
+		Notice: `A container is probed as soon as it runs, whatever the hook of another one does.`,
+	},
+	{
 		Class:  `calls of main, resized before its first start: only upstream has ["resize"]`,
 		Why:    "Upstream's kubelet starts the container with the size that the pod requested before the kubelet began to wait for another container, and then resizes it.",
 		Notice: "A container that is resized before its start starts with its new size.",
@@ -207,6 +212,11 @@ var Decisions = []Decision{
 		Notice: "kubectl debug works until the pod is over.",
 	},
 	{
+		Class:  classSidecarInEnd,
+		Why:    `A sidecar "will start and remain running during the entire life of the Pod". If no container is left to run after a failed probe, upstream's kubelet ends the whole pod in one routine, and looks at no sidecar while the last main container uses its grace period.`,
+		Notice: `A sidecar is restarted for a main container that still runs, even if that one is ending.`,
+	},
+	{
 		Class:  classReportedAfterStop,
 		Why:    "As for a postStart hook: upstream's kubelet writes the pod's status only when the routine that waits for the container's end continues.",
 		Notice: "kubectl get pods shows what the other containers do while one takes its grace period to end.",
@@ -220,6 +230,11 @@ var Decisions = []Decision{
 		Class:  classHookForgotten,
 		Why:    `"If either a PostStart or PreStop hook fails, it kills the Container." Upstream's kubelet remembers only in memory that the hook failed: if it is restarted while it stops the container, it then shows the container as running and ready.`,
 		Notice: "A container whose postStart hook failed ends, even if the agent is restarted meanwhile.",
+	},
+	{
+		Class:  classHookResent,
+		Why:    `"If a kubelet restarts in the middle of sending a hook, the hook might be resent after the kubelet comes back up." Upstream's kubelet takes the hook for one that succeeded, and shows the container as running and ready.`,
+		Notice: `A container whose postStart hook fails is restarted, even if the agent was restarted during the hook.`,
 	},
 	{
 		Class:  classChangedInHook,
@@ -262,6 +277,11 @@ var Decisions = []Decision{
 		Notice: "There is no event about a failed liveness probe in a pod that ends.",
 	},
 	{
+		Class:  classStartsInItsEnd,
+		Why:    `As for a probe that fails.`,
+		Notice: `Nothing: no container waits for a sidecar of a pod that ends.`,
+	},
+	{
 		Class:  classHearsNobody,
 		Why:    `As for the condition ContainersReady while the pod ends: upstream's kubelet reports the ends of the containers only when all have ended, and continues to probe them.`,
 		Notice: "A container that has ended is shown as ended.",
@@ -282,6 +302,11 @@ var Decisions = []Decision{
 		Notice: "A container that fails its readiness probe is not shown as ready while its pod ends for its deadline.",
 	},
 	{
+		Class:  classReadyOfFailed,
+		Why:    `As for a pod that is out of time, where the pod has failed because of an init container: upstream's kubelet ends its readiness probes, and takes a container without a result for ready, though it is being stopped.`,
+		Notice: `A sidecar that fails its readiness probe is not shown as ready while its failed pod ends.`,
+	},
+	{
 		Class:  classOldVersionEnds,
 		Why:    "As for the mirror of a removed static pod: the old version is a pod of its own, and its mirror shows its end. Upstream's kubelet tells nobody of it.",
 		Notice: "Whoever watches the mirror sees how the old version of a static pod ended.",
@@ -295,6 +320,11 @@ var Decisions = []Decision{
 		Class:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
 		Why:    "As after a failed start: the first start of a changed definition is no restart of it.",
 		Notice: "As above.",
+	},
+	{
+		Class:  `time of StartContainer of main after a stop, whose definition is changed: upstream is later`,
+		Why:    `As after a failed start. A failed postStart hook stops the container.`,
+		Notice: `As above.`,
 	},
 	{
 		Class:  classShorter,
@@ -312,6 +342,11 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
+		Class:  `time of StartContainer of main after a failed start, after a restart of the agents: Wherry is later`,
+		Why:    `As after an exit.`,
+		Notice: `As above.`,
+	},
+	{
 		Class:  "time of StartContainer of init after an exit, after a restart of the agents: Wherry is later",
 		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
 		Notice: "A restart of the agent does not restart what waits in its back-off.",
@@ -320,6 +355,11 @@ var Decisions = []Decision{
 		Class:  "last status of the pod, podIPs, after a restart of the agents: upstream \"0\", Wherry \"1\"",
 		Why:    "What was reported of a pod that has ended is not taken back. Upstream's kubelet loses its address when it is restarted after the sandbox had ended.",
 		Notice: "kubectl get pod -o wide shows the address that an ended pod had.",
+	},
+	{
+		Class:  `last status of the pod, podIPs, after the sandbox was removed: upstream "0", Wherry "1"`,
+		Why:    `podIPs "is empty if no IPs have been allocated yet". Upstream's kubelet removes ended sandboxes once a minute. If it does so before it writes the last status of a pod, that status has no address.`,
+		Notice: `As above.`,
 	},
 	{
 		Class:  "time of StartContainer of sidecar#0, in the next life of a static pod: upstream is later",
@@ -395,6 +435,11 @@ var Decisions = []Decision{
 		Class:  "condition ContainersReady while the pod ends: only Wherry tells of each end at once",
 		Why:    `"ContainersReady: all containers in the Pod are ready." Upstream's kubelet reports the ends of the containers of an ending pod only when all have ended.`,
 		Notice: "While a pod ends, it is not shown as ready once one of its containers has ended.",
+	},
+	{
+		Class:  `condition Initialized while the pod ends: only Wherry tells of each end at once`,
+		Why:    `As for ContainersReady: an init container that exits with 0 in its grace period is done.`,
+		Notice: `As above.`,
 	},
 	{
 		Class:  "states of main while the pod ends: only Wherry tells of each end at once",

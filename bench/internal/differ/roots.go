@@ -31,6 +31,9 @@ const (
 	classResizedInHook  = "a container is resized while its own postStart hook runs: only Wherry"
 	classChangedInHook  = "a container whose image is changed is stopped while its own postStart hook runs: only Wherry"
 	classOldImageFirst  = "a container whose image is changed while another one's postStart hook runs is started with its old image first: only upstream"
+	classHookResent     = "a postStart hook that a restart of the agents cuts short runs again: only Wherry"
+	classProbedAfter    = "a container is probed when the postStart hook of another one has ended: only upstream"
+	classSidecarInEnd   = "a sidecar is restarted while the last main container ends for a failed probe: only Wherry"
 	classDeletedInStop  = "the grace period of a deletion begins when a container that is restarted has ended: only upstream"
 
 	// These classes affect only what the agents report to the API, not their requests to the runtime.
@@ -74,6 +77,12 @@ func (d *differ) root() string {
 		return classOldImageFirst
 	case d.deletedInStop():
 		return classDeletedInStop
+	case d.hookResent():
+		return classHookResent
+	case d.probedAfterHook():
+		return classProbedAfter
+	case d.sidecarInTheEnd():
+		return classSidecarInEnd
 	}
 	return ""
 }

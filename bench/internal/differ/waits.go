@@ -19,14 +19,40 @@ type wait struct {
 	attempt   uint32
 }
 
-// hookWaits returns the times during which upstream's kubelet waits for a postStart hook.
+// hookWaits returns the times during which upstream's kubelet waits for a postStart hook and, if the hook fails, for the end of its
+// container.
 func (d *differ) hookWaits() (out []wait) {
 	for i, c := range d.upstream.Calls {
 		if c.Verb == "ExecSync" && c.Command == "postStart" {
-			out = append(out, d.waitFrom(i, d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"]))
+			w := d.waitFrom(i, d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"])
+			w.to = max(w.to, d.failedHookEnds(i))
+			out = append(out, w)
 		}
 	}
 	return out
+}
+
+// failedHookEnds returns when upstream's kubelet goes on after a postStart hook that failed, its i-th request: with the first request for
+// the pod that does not end the hook's container. It returns 0 if the hook did not fail.
+func (d *differ) failedHookEnds(i int) time.Duration {
+	hook := d.upstream.Calls[i]
+	ends := hook.At.Add(d.c.play(hook.Container, hook.Attempt%lifeAttempts).Slow["postStart"] + time.Second)
+	stopped := false
+	for _, c := range d.upstream.Calls[i+1:] {
+		switch {
+		case c.Verb == "ExecSync" && c.Command != "preStop": // the call runs a probe
+		case c.Container == hook.Container && c.Attempt == hook.Attempt && (c.Verb == "StopContainer" || c.Command == "preStop"):
+			if !d.c.hookFails(hook.Container) || !stopped && c.At.After(ends) {
+				return 0
+			}
+			stopped = true
+		case stopped:
+			return c.At.Sub(d.upstream.Created)
+		default:
+			return 0
+		}
+	}
+	return 0
 }
 
 // stopWaits returns the times during which upstream's kubelet waits for the end of a container in a pod that continues: the container
