@@ -270,3 +270,21 @@ func TestTheOrderOfFirstStarts(t *testing.T) {
 		want(t, Compare(c, u.Trace, w.Trace), try.class...)
 	}
 }
+
+// The stop after a failed postStart hook holds up upstream's kubelet as the hook did, also where the pod ends with it. A stop at another
+// time that ends the pod does not.
+func TestAFailedHookThatEndsThePodIsAHold(t *testing.T) {
+	for stop, held := range map[float64]time.Duration{4: 5 * second, 20: 3 * second} {
+		c := twoContainers()
+		c.Plays = map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": 3 * second, "preStop": 12 * second}}}, "main-1": {{Exits: true, Runs: second}}}
+		c.Spec.TerminationGracePeriodSeconds = new(int64(2)) // the preStop hook has no more time than that
+		l := newLife()
+		l.runs(1, "main-1", 0)
+		l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
+		l.call(stop, Call{Verb: "ExecSync", Container: "main-0", Command: "preStop"})
+		holds := (&differ{c: c}).hookHolds(l.Trace, "main-1")
+		if len(holds) != 1 || holds[0].to.Sub(holds[0].from) != held {
+			t.Errorf("a stop in second %g: %+v", stop, holds)
+		}
+	}
+}
