@@ -219,6 +219,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		d.excuse(excuse, lines)
 		return
 	}
+	if name != "" && d.c.kind(name) == "ephemeral" && upstream["status"] == "none" && wherry["status"] == "" && d.after(func(a Act) bool { return a.Do == Debug }) {
+		d.add(aspect+", changed after its pod's end: only Wherry has one", about, "none", wherry["state"])
+		return
+	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		aspect, u, w := aspect, upstream[k], wherry[k]
 		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {

@@ -73,6 +73,13 @@ func (d *differ) crossing() (first *Crossing) {
 			first = &Crossing{At: at, Beats: strings.Join(beats, ", ")}
 		}
 	}
+	for _, alone := range [][2][]beat{{upstream, wherry}, {wherry, upstream}} { // a restart that only one of the two pods lived to see
+		for _, b := range alone[0] {
+			if b.is == isRestart && find(alone[1], b.name) == nil {
+				cross(b.lo, "restart 0")
+			}
+		}
+	}
 	for i, a := range upstream {
 		c := find(wherry, a.name)
 		if c == nil {

@@ -167,6 +167,11 @@ var Decisions = []Decision{
 		Notice: "A container whose own restartPolicy is Always or OnFailure runs again after its sandbox was lost.",
 	},
 	{
+		Class:  classOwnNever,
+		Why:    `As above: the pod's policy is not Never, the container's own is. Upstream's kubelet starts all containers in the new sandbox.`,
+		Notice: `A container whose own restartPolicy is Never runs once.`,
+	},
+	{
 		Class:  classStartsInTheEnd,
 		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet stops a container that failed its probe and starts it again in one step, even if the pod was deleted in between.`,
 		Notice: "Nothing is started in a pod that is being deleted.",
@@ -235,6 +240,11 @@ var Decisions = []Decision{
 		Class:  classHookResent,
 		Why:    `"If a kubelet restarts in the middle of sending a hook, the hook might be resent after the kubelet comes back up." Upstream's kubelet takes the hook for one that succeeded, and shows the container as running and ready.`,
 		Notice: `A container whose postStart hook fails is restarted, even if the agent was restarted during the hook.`,
+	},
+	{
+		Class:  classStartupAgain,
+		Why:    `A startup probe "is only executed at startup, unlike liveness and readiness probes, which are run periodically". Upstream's kubelet forgets that the probe has succeeded, and stops a container that has run for long.`,
+		Notice: `A restart of the agent restarts no container whose startup probe fails later.`,
 	},
 	{
 		Class:  classChangedInHook,
@@ -307,6 +317,11 @@ var Decisions = []Decision{
 		Notice: `A sidecar that fails its readiness probe is not shown as ready while its failed pod ends.`,
 	},
 	{
+		Class:  classOldAddress,
+		Why:    `Upstream's kubelet takes the address for its probes from the status that it has reported, which shows that of the lost sandbox until it looks at the pod again.`,
+		Notice: `A container that runs again in a new sandbox is ready as soon as its probe succeeds.`,
+	},
+	{
 		Class:  classOldVersionEnds,
 		Why:    "As for the mirror of a removed static pod: the old version is a pod of its own, and its mirror shows its end. Upstream's kubelet tells nobody of it.",
 		Notice: "Whoever watches the mirror sees how the old version of a static pod ended.",
@@ -367,6 +382,11 @@ var Decisions = []Decision{
 		Notice: "A static pod whose manifest was changed is back as soon as its old version has ended.",
 	},
 	{
+		Class:  `time of StopContainer of sidecar#0, in the next life of a static pod: upstream is later`,
+		Why:    `As for its start: what happens to the container afterwards comes later too.`,
+		Notice: `As above.`,
+	},
+	{
 		Class:  "time of StartContainer of init#0, in the next life of a static pod: upstream is later",
 		Why:    "As for sidecars.",
 		Notice: "As above.",
@@ -395,6 +415,11 @@ var Decisions = []Decision{
 		Class:  "event Normal SandboxChanged, of a static pod whose manifest comes back: upstream one, Wherry none",
 		Why:    "The pod had ended, and its next life begins with a new sandbox: no sandbox was lost or changed.",
 		Notice: "There is no event about a lost sandbox.",
+	},
+	{
+		Class:  `event Normal SandboxChanged, of a static pod whose manifest comes back: upstream several, Wherry one`,
+		Why:    `The same, of a pod that had lost a sandbox before.`,
+		Notice: `As above.`,
 	},
 	{
 		Class:  `last status of init, lastState: upstream "terminated ContainerStatusUnknown 137 The container could not be located when the pod was terminated", Wherry "none"`,
@@ -492,6 +517,11 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
+		Class:  `last status of ephemeral, changed after its pod's end: only Wherry has one`,
+		Why:    `"The status of ephemeral containers running in this pod" shows what became of each: one that was added to a pod that has ended waits. Upstream's kubelet ignores changes of such a pod.`,
+		Notice: `kubectl describe shows that the container was not started.`,
+	},
+	{
 		Class:  "last status of the pod, observedGeneration, deleted after its end: only upstream's is the new one",
 		Why:    "Nothing is left to do for the deletion of a pod that has ended: Wherry asks the API server to remove the object. Upstream's kubelet may write one more status before that, with the same content.",
 		Notice: "One request less for each pod that had ended before it was deleted.",
@@ -510,6 +540,11 @@ var Decisions = []Decision{
 		Class:  "event Normal DeadlineExceeded: upstream one, Wherry none",
 		Why:    "As above.",
 		Notice: "As above.",
+	},
+	{
+		Class:  classKillsUnknown,
+		Why:    `A sidecar is an init container. When a pod was deleted by force, upstream's kubelet no longer has its spec, and takes each container for a main container.`,
+		Notice: `The event of a stopped sidecar names the container as its other events do.`,
 	},
 	{
 		Class:  "event Normal ResizeStarted, of a pod that ends: upstream one, Wherry none",

@@ -94,8 +94,8 @@ func (d *differ) reportedInTheEnd(aspect, name string, wherry []span, u, w []str
 		return classHearsNobody
 	case strings.HasPrefix(aspect, "readiness") && len(w) == 0 && d.c.kind(name) == "sidecar" && d.c.probe(name, "startup") != nil &&
 		all(u, func(v string) bool {
-			attempt, started := strings.CutSuffix(v, " ready=false started=true")
-			return started && slices.Contains(values(wherry), attempt+" ready=false started=false")
+			attempt, _, _ := strings.Cut(v, " ")
+			return strings.HasSuffix(v, " started=true") && slices.Contains(values(wherry), attempt+" ready=false started=false")
 		}):
 		return classStartsInItsEnd
 	}

@@ -240,6 +240,14 @@ func (d *differ) withoutWaits(u, wherry []string) []string {
 	})
 }
 
+// withoutPulls removes from w (values that only Wherry reported) each failed pull for which upstream's kubelet only shows the back-off.
+func withoutPulls(w, upstream []string) []string {
+	return slices.DeleteFunc(w, func(v string) bool {
+		pull, failed := strings.CutSuffix(v, " ErrImagePull")
+		return failed && slices.Contains(upstream, pull+" ImagePullBackOff")
+	})
+}
+
 // unknownEnd is the reason with which the kubelet reports an end that it did not see.
 const unknownEnd = "ContainerStatusUnknown"
 

@@ -74,6 +74,7 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	}
 	without(d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) || d.anotherEndsItself(name), excuseOwnEnd, (*instance).unstopped)
 	without(d.endsBesideDeletion(), excuseOwnEnd, (*instance).unstopped)
+	without(d.outlivesADelay(name), excuseLate, (*instance).unstopped)
 	without(d.outlivesAnExtra(name), excuseExtra, (*instance).unstopped)
 	without(u.hurried() || w.hurried(), excuseHurried, func(in *instance) *instance { return in.without("postStart") })
 	switch {

@@ -24,10 +24,14 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 		return
 	}
 	before := len(u) + len(w)
+	u, w = d.withoutChances(aspect, name, u), d.withoutChances(aspect, name, w)
+	d.excuse(excuseUnreported, before-len(u)-len(w))
+	before = len(u) + len(w)
 	u, w = d.withoutOwnEnds(about, name, u, w)
 	d.excuse(excuseOwnEnd, before-len(u)-len(w))
 	before = len(u) + len(w)
 	u = d.withoutWaits(u, values(wherry))
+	w = withoutPulls(w, values(upstream))
 	u, w = d.withoutUnknown(name, u, w)
 	d.excuse(excuseShown, before-len(u)-len(w))
 	if len(u)+len(w) == 0 {

@@ -154,7 +154,7 @@ func (d *differ) holds(t *Trace, name string) (out []held) {
 		p, takes, hook, last := d.c.play(c.Container, c.Attempt%lifeAttempts), time.Duration(0), "", len(out)-1
 		failed := last >= 0 && out[last].hook == c.Container // a stop after a failed hook
 		switch {
-		case c.Container == name || c.Late:
+		case c.Container == name || c.Late && !failed:
 		case c.Command == "postStart":
 			takes, hook = p.Slow["postStart"], c.Container
 		case !failed && !d.goesOn(t, c):
