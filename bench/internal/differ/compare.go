@@ -236,6 +236,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
 			continue
 		}
+		if k == "condition Initialized" && u == "True" && d.startsInItsEnd() {
+			d.add(classStartsInItsEnd, about+", "+k, u, w)
+			continue
+		}
 		if k == "phase" && name == "" && d.removedStatic() {
 			aspect = "last status of the mirror of a removed static pod"
 		}

@@ -98,8 +98,25 @@ func (d *differ) reportedInTheEnd(aspect, name string, wherry []span, u, w []str
 			return strings.HasSuffix(v, " started=true") && slices.Contains(values(wherry), attempt+" ready=false started=false")
 		}):
 		return classStartsInItsEnd
+	case strings.HasPrefix(aspect, "condition Initialized ") && len(w) == 0 && slices.Equal(u, []string{"True"}) && d.startsInItsEnd():
+		return classStartsInItsEnd
 	}
 	return ""
+}
+
+// startsInItsEnd reports whether upstream's kubelet showed while the pod ended that a sidecar had started, and Wherry never showed that of the
+// same instance.
+func (d *differ) startsInItsEnd() bool {
+	return slices.ContainsFunc(d.c.Spec.InitContainers, func(x v1.Container) bool {
+		wherry := values(d.wherry.readiness(x.Name))
+		return x.StartupProbe != nil && d.c.kind(x.Name) == "sidecar" && slices.ContainsFunc(d.upstream.readiness(x.Name), func(s span) bool {
+			attempt, _, _ := strings.Cut(s.value, " ")
+			started := func(v string) bool {
+				return strings.HasPrefix(v, attempt+" ") && strings.HasSuffix(v, " started=true")
+			}
+			return started(s.value) && !s.since.Before(d.ends(d.upstream)) && slices.Contains(wherry, attempt+" ready=false started=false") && !slices.ContainsFunc(wherry, started)
+		})
+	})
 }
 
 // initEndsInTheEnd reports whether Wherry reported, while the pod ended, that its init containers are done (the values w of the condition

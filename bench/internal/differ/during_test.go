@@ -288,3 +288,30 @@ func TestAFailedHookThatEndsThePodIsAHold(t *testing.T) {
 		}
 	}
 }
+
+// A sidecar's startup probe succeeds while the pod ends, so only upstream's kubelet calls the pod initialized: the same decided difference. If
+// the probe succeeded before the end, it is undecided.
+func TestAPodThatIsInitializedInItsEnd(t *testing.T) {
+	for started, class := range map[float64][]string{
+		41: {classStartsInItsEnd, classStartsInItsEnd},
+		20: {`condition Initialized: only upstream has ["True"]`, `last status of the pod, condition Initialized: upstream "True", Wherry "False"`},
+	} {
+		c := withSidecar()
+		c.Spec.InitContainers[0].StartupProbe = &v1.Probe{}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.shows(10, false, false, "")
+			l.Ended = l.at(50)
+		}
+		u.shows(started, false, true, "")
+		initialized := func(status v1.ConditionStatus) []v1.PodCondition {
+			return []v1.PodCondition{{Type: v1.PodInitialized, Status: status}}
+		}
+		u.Statuses[0].Pod.Status.Conditions, w.last().Status.Conditions = initialized(v1.ConditionFalse), initialized(v1.ConditionFalse)
+		u.last().Status.Conditions = initialized(v1.ConditionTrue)
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		d.series("condition Initialized", "condition Initialized in the API", u.condition(v1.PodInitialized), w.condition(v1.PodInitialized))
+		d.fields("last status of the pod", "last status of the pod", u.finalPod(), w.finalPod(), "")
+		want(t, d.found, class...)
+	}
+}
