@@ -99,8 +99,11 @@ const (
 	classHearsNobody       = "a container that has ended is shown as running and not ready while its pod ends, since its probe over the network finds nobody: only upstream"
 	classOldVersionEnds    = "the mirror of a static pod whose manifest is changed shows how the old version ended: only Wherry's"
 	classAskedInTheEnd     = "a sidecar's liveness or startup probe fails while its pod ends: only upstream tells of it"
-	classWaitsForHook      = "a container that is started again is shown as waiting while its postStart hook runs: only Wherry"
+	classWaitsForHook      = "a container is shown as waiting, or as its last instance ended, while its postStart hook runs: only Wherry"
+	classOldAddress        = "a container in a new sandbox is not ready, since its probe asks the old address: only upstream"
 	classRunsByUnknown     = "a static pod that comes back is Running for a container that was never made: only upstream"
+	classReadyOfFailed     = "a container of a pod that has failed is ready while the pod ends: only upstream"
+	classStartsInItsEnd    = "a sidecar's startup probe succeeds while its pod ends: only upstream tells of it"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
@@ -119,12 +122,18 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 		all(u, func(v string) bool { return strings.HasSuffix(v, " ready=true started=true") }) &&
 		stood(upstream, u, func(s span) bool { return s.since.After(d.deadlineOf(d.upstream).Add(-time.Second)) }):
 		return classReadyOutOfTime
+	case len(w) == 0 && strings.HasPrefix(aspect, "readiness") && d.asksOldAddress(name, upstream, u):
+		return classOldAddress
+	case len(w) == 0 && strings.HasPrefix(aspect, "readiness") && !d.upstream.tellsFailed().IsZero() &&
+		all(u, func(v string) bool { return strings.HasSuffix(v, " ready=true started=true") }) &&
+		stood(upstream, u, func(s span) bool { return s.since.After(d.upstream.tellsFailed()) }):
+		return classReadyOfFailed
 	case strings.HasPrefix(aspect, "states of") && d.c.hookFails(name) &&
 		all(u, func(v string) bool { return strings.HasSuffix(v, " PostStartHookError") }) &&
 		all(w, func(v string) bool { return strings.HasPrefix(v, "terminated ") }):
 		return classHookFailsAgain
-	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return strings.HasPrefix(v, "waiting ") }) &&
-		stood(wherry, w, func(s span) bool { return d.wherry.beginsAgain(s.since, name) }):
+	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return !strings.HasPrefix(v, "running ") }) &&
+		stood(wherry, w, func(s span) bool { return d.beginsAgain(s.since, name) }):
 		return classWaitsForHook
 	case aspect == "phases" && len(w) == 0 && d.pendingAgain(upstream, wherry):
 		return classPendingAgain
@@ -165,7 +174,7 @@ func all(values []string, is func(string) bool) bool {
 // was blocked.
 func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, upstream, wherry []span, u, w []string) bool {
 	during := func(t *Trace, is func(from, to time.Time) bool) bool {
-		return slices.ContainsFunc(holds(t, name), func(h held) bool { return is(h.from.Add(-time.Second), h.to.Add(time.Second)) })
+		return slices.ContainsFunc(holds(t, name), func(h held) bool { return is(h.from.Add(-time.Second), h.to.Add(listed)) })
 	}
 	return stood(upstream, u, func(s span) bool {
 		end := s.since.Add(s.lasts)
@@ -177,11 +186,13 @@ func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, u
 	})
 }
 
-// beginsAgain reports whether a postStart hook of the container began within a second of at, in an instance that is not the container's
-// first.
-func (t *Trace) beginsAgain(at time.Time, name string) bool {
-	return slices.ContainsFunc(t.Calls, func(c Call) bool {
-		return c.Container == name && c.Command == "postStart" && c.Attempt%lifeAttempts > 0 && at.Sub(c.At).Abs() < time.Second
+// beginsAgain reports whether, with Wherry, a postStart hook of the container began within a second of at, in an instance that is not the
+// container's first, or that had to wait for its image.
+func (d *differ) beginsAgain(at time.Time, name string) bool {
+	x := d.c.container(name)
+	return slices.ContainsFunc(d.wherry.Calls, func(c Call) bool {
+		again := c.Attempt%lifeAttempts > 0 || x != nil && x.Image == noImage
+		return c.Container == name && c.Command == "postStart" && again && at.Sub(c.At).Abs() < time.Second
 	})
 }
 

@@ -219,6 +219,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		d.excuse(excuse, lines)
 		return
 	}
+	if name != "" && d.c.kind(name) == "ephemeral" && upstream["status"] == "none" && wherry["status"] == "" && d.after(func(a Act) bool { return a.Do == Debug }) {
+		d.add(aspect+", changed after its pod's end: only Wherry has one", about, "none", wherry["state"])
+		return
+	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		aspect, u, w := aspect, upstream[k], wherry[k]
 		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {
@@ -232,6 +236,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
 			continue
 		}
+		if k == "condition Initialized" && u == "True" && d.startsInItsEnd() {
+			d.add(classStartsInItsEnd, about+", "+k, u, w)
+			continue
+		}
 		if k == "phase" && name == "" && d.removedStatic() {
 			aspect = "last status of the mirror of a removed static pod"
 		}
@@ -241,6 +249,8 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		}
 		if k == "podIPs" && d.c.Kind == Restart && u == "0" {
 			k += ", after a restart of the agents"
+		} else if k == "podIPs" && u == "0" && d.upstream.tellsWithoutSandbox() {
+			k += ", after the sandbox was removed"
 		}
 		if strings.HasPrefix(k, "observedGeneration") && d.deletedAfterItsEnd() {
 			d.add(aspect+", observedGeneration, deleted after its end: only upstream's is the new one", about+", "+k, u, w)

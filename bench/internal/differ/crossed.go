@@ -73,6 +73,13 @@ func (d *differ) crossing() (first *Crossing) {
 			first = &Crossing{At: at, Beats: strings.Join(beats, ", ")}
 		}
 	}
+	for _, alone := range [][2][]beat{{upstream, wherry}, {wherry, upstream}} { // a restart that only one of the two pods lived to see
+		for _, b := range alone[0] {
+			if b.is == isRestart && find(alone[1], b.name) == nil {
+				cross(b.lo, "restart 0")
+			}
+		}
+	}
 	for i, a := range upstream {
 		c := find(wherry, a.name)
 		if c == nil {
@@ -289,12 +296,21 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 		add("failure of the "+probe+" probe", beat{is: isFailure, maybe: maybe, acted: acted, lo: at.first, hi: at.last})
 	}
 	if d.c.kind(name) == "sidecar" && d.c.probe(name, "startup") != nil { // the next container in the spec waits for the startup probe
-		if at := d.c.starts(name, p); at.first < never && (!p.Exits || at.first < p.Runs) {
-			hi := min(began+at.last, d.wentOn(t, name, began+at.first))
-			add("success of the startup probe", beat{is: isSuccess, lo: at.first, hi: hi - began})
+		if at := d.c.starts(name, p); at.first < never && (!p.Exits || at.first < p.Runs+atOnce) {
+			on := d.wentOn(t, name, began+at.first)
+			beside := p.Exits && at.first >= p.Runs-atOnce // the container may exit before its probe succeeds
+			add("success of the startup probe", beat{is: isSuccess, maybe: beside, acted: beside && on < d.beganNext(t, name, attempt), lo: at.first, hi: min(began+at.last, on) - began})
 		}
 	}
 	return all
+}
+
+// beganNext returns when the agent started the next instance of a container; never: it did not.
+func (d *differ) beganNext(t *Trace, name string, attempt uint32) time.Duration {
+	if next := t.instances(name)[attempt+1]; next != nil {
+		return next.began.Sub(t.Created)
+	}
+	return never
 }
 
 // killed returns when the grace period of an instance that ignores SIGTERM ends, and whether the runtime killed the instance at that

@@ -167,6 +167,11 @@ var Decisions = []Decision{
 		Notice: "A container whose own restartPolicy is Always or OnFailure runs again after its sandbox was lost.",
 	},
 	{
+		Class:  classOwnNever,
+		Why:    `As above: the pod's policy is not Never, the container's own is. Upstream's kubelet starts all containers in the new sandbox.`,
+		Notice: `A container whose own restartPolicy is Never runs once.`,
+	},
+	{
 		Class:  classStartsInTheEnd,
 		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet stops a container that failed its probe and starts it again in one step, even if the pod was deleted in between.`,
 		Notice: "Nothing is started in a pod that is being deleted.",
@@ -192,6 +197,11 @@ var Decisions = []Decision{
 		Notice: "kubectl get pods shows a container as running as soon as it runs, whatever the hook of another one does.",
 	},
 	{
+		Class:  classProbedAfter,
+		Why:    `As for its status: upstream's kubelet does not probe a container before it has reported it as running, which it does only when the routine that runs the hook continues.`,
+		Notice: `A container is probed as soon as it runs, whatever the hook of another one does.`,
+	},
+	{
 		Class:  `calls of main, resized before its first start: only upstream has ["resize"]`,
 		Why:    "Upstream's kubelet starts the container with the size that the pod requested before the kubelet began to wait for another container, and then resizes it.",
 		Notice: "A container that is resized before its start starts with its new size.",
@@ -207,6 +217,11 @@ var Decisions = []Decision{
 		Notice: "kubectl debug works until the pod is over.",
 	},
 	{
+		Class:  classSidecarInEnd,
+		Why:    `A sidecar "will start and remain running during the entire life of the Pod". If no container is left to run after a failed probe, upstream's kubelet ends the whole pod in one routine, and looks at no sidecar while the last main container uses its grace period.`,
+		Notice: `A sidecar is restarted for a main container that still runs, even if that one is ending.`,
+	},
+	{
 		Class:  classReportedAfterStop,
 		Why:    "As for a postStart hook: upstream's kubelet writes the pod's status only when the routine that waits for the container's end continues.",
 		Notice: "kubectl get pods shows what the other containers do while one takes its grace period to end.",
@@ -220,6 +235,16 @@ var Decisions = []Decision{
 		Class:  classHookForgotten,
 		Why:    `"If either a PostStart or PreStop hook fails, it kills the Container." Upstream's kubelet remembers only in memory that the hook failed: if it is restarted while it stops the container, it then shows the container as running and ready.`,
 		Notice: "A container whose postStart hook failed ends, even if the agent is restarted meanwhile.",
+	},
+	{
+		Class:  classHookResent,
+		Why:    `"If a kubelet restarts in the middle of sending a hook, the hook might be resent after the kubelet comes back up." Upstream's kubelet takes the hook for one that succeeded, and shows the container as running and ready.`,
+		Notice: `A container whose postStart hook fails is restarted, even if the agent was restarted during the hook.`,
+	},
+	{
+		Class:  classStartupAgain,
+		Why:    `A startup probe "is only executed at startup, unlike liveness and readiness probes, which are run periodically". Upstream's kubelet forgets that the probe has succeeded, and stops a container that has run for long.`,
+		Notice: `A restart of the agent restarts no container whose startup probe fails later.`,
 	},
 	{
 		Class:  classChangedInHook,
@@ -262,6 +287,11 @@ var Decisions = []Decision{
 		Notice: "There is no event about a failed liveness probe in a pod that ends.",
 	},
 	{
+		Class:  classStartsInItsEnd,
+		Why:    `As for a probe that fails.`,
+		Notice: `Nothing: no container waits for a sidecar of a pod that ends.`,
+	},
+	{
 		Class:  classHearsNobody,
 		Why:    `As for the condition ContainersReady while the pod ends: upstream's kubelet reports the ends of the containers only when all have ended, and continues to probe them.`,
 		Notice: "A container that has ended is shown as ended.",
@@ -282,6 +312,16 @@ var Decisions = []Decision{
 		Notice: "A container that fails its readiness probe is not shown as ready while its pod ends for its deadline.",
 	},
 	{
+		Class:  classReadyOfFailed,
+		Why:    `As for a pod that is out of time, where the pod has failed because of an init container: upstream's kubelet ends its readiness probes, and takes a container without a result for ready, though it is being stopped.`,
+		Notice: `A sidecar that fails its readiness probe is not shown as ready while its failed pod ends.`,
+	},
+	{
+		Class:  classOldAddress,
+		Why:    `Upstream's kubelet takes the address for its probes from the status that it has reported, which shows that of the lost sandbox until it looks at the pod again.`,
+		Notice: `A container that runs again in a new sandbox is ready as soon as its probe succeeds.`,
+	},
+	{
 		Class:  classOldVersionEnds,
 		Why:    "As for the mirror of a removed static pod: the old version is a pod of its own, and its mirror shows its end. Upstream's kubelet tells nobody of it.",
 		Notice: "Whoever watches the mirror sees how the old version of a static pod ended.",
@@ -295,6 +335,11 @@ var Decisions = []Decision{
 		Class:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
 		Why:    "As after a failed start: the first start of a changed definition is no restart of it.",
 		Notice: "As above.",
+	},
+	{
+		Class:  `time of StartContainer of main after a stop, whose definition is changed: upstream is later`,
+		Why:    `As after a failed start. A failed postStart hook stops the container.`,
+		Notice: `As above.`,
 	},
 	{
 		Class:  classShorter,
@@ -312,6 +357,11 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
+		Class:  `time of StartContainer of main after a failed start, after a restart of the agents: Wherry is later`,
+		Why:    `As after an exit.`,
+		Notice: `As above.`,
+	},
+	{
 		Class:  "time of StartContainer of init after an exit, after a restart of the agents: Wherry is later",
 		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
 		Notice: "A restart of the agent does not restart what waits in its back-off.",
@@ -322,9 +372,19 @@ var Decisions = []Decision{
 		Notice: "kubectl get pod -o wide shows the address that an ended pod had.",
 	},
 	{
+		Class:  `last status of the pod, podIPs, after the sandbox was removed: upstream "0", Wherry "1"`,
+		Why:    `podIPs "is empty if no IPs have been allocated yet". Upstream's kubelet removes ended sandboxes once a minute. If it does so before it writes the last status of a pod, that status has no address.`,
+		Notice: `As above.`,
+	},
+	{
 		Class:  "time of StartContainer of sidecar#0, in the next life of a static pod: upstream is later",
 		Why:    "Upstream's kubelet looks again at a pod whose predecessor is ending only after ten seconds or more. No document asks for that wait.",
 		Notice: "A static pod whose manifest was changed is back as soon as its old version has ended.",
+	},
+	{
+		Class:  `time of StopContainer of sidecar#0, in the next life of a static pod: upstream is later`,
+		Why:    `As for its start: what happens to the container afterwards comes later too.`,
+		Notice: `As above.`,
 	},
 	{
 		Class:  "time of StartContainer of init#0, in the next life of a static pod: upstream is later",
@@ -355,6 +415,11 @@ var Decisions = []Decision{
 		Class:  "event Normal SandboxChanged, of a static pod whose manifest comes back: upstream one, Wherry none",
 		Why:    "The pod had ended, and its next life begins with a new sandbox: no sandbox was lost or changed.",
 		Notice: "There is no event about a lost sandbox.",
+	},
+	{
+		Class:  `event Normal SandboxChanged, of a static pod whose manifest comes back: upstream several, Wherry one`,
+		Why:    `The same, of a pod that had lost a sandbox before.`,
+		Notice: `As above.`,
 	},
 	{
 		Class:  `last status of init, lastState: upstream "terminated ContainerStatusUnknown 137 The container could not be located when the pod was terminated", Wherry "none"`,
@@ -395,6 +460,11 @@ var Decisions = []Decision{
 		Class:  "condition ContainersReady while the pod ends: only Wherry tells of each end at once",
 		Why:    `"ContainersReady: all containers in the Pod are ready." Upstream's kubelet reports the ends of the containers of an ending pod only when all have ended.`,
 		Notice: "While a pod ends, it is not shown as ready once one of its containers has ended.",
+	},
+	{
+		Class:  `condition Initialized while the pod ends: only Wherry tells of each end at once`,
+		Why:    `As for ContainersReady: an init container that exits with 0 in its grace period is done.`,
+		Notice: `As above.`,
 	},
 	{
 		Class:  "states of main while the pod ends: only Wherry tells of each end at once",
@@ -447,6 +517,11 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
+		Class:  `last status of ephemeral, changed after its pod's end: only Wherry has one`,
+		Why:    `"The status of ephemeral containers running in this pod" shows what became of each: one that was added to a pod that has ended waits. Upstream's kubelet ignores changes of such a pod.`,
+		Notice: `kubectl describe shows that the container was not started.`,
+	},
+	{
 		Class:  "last status of the pod, observedGeneration, deleted after its end: only upstream's is the new one",
 		Why:    "Nothing is left to do for the deletion of a pod that has ended: Wherry asks the API server to remove the object. Upstream's kubelet may write one more status before that, with the same content.",
 		Notice: "One request less for each pod that had ended before it was deleted.",
@@ -465,6 +540,11 @@ var Decisions = []Decision{
 		Class:  "event Normal DeadlineExceeded: upstream one, Wherry none",
 		Why:    "As above.",
 		Notice: "As above.",
+	},
+	{
+		Class:  classKillsUnknown,
+		Why:    `A sidecar is an init container. When a pod was deleted by force, upstream's kubelet no longer has its spec, and takes each container for a main container.`,
+		Notice: `The event of a stopped sidecar names the container as its other events do.`,
 	},
 	{
 		Class:  "event Normal ResizeStarted, of a pod that ends: upstream one, Wherry none",

@@ -118,5 +118,12 @@ A case in which the order of two things may differ is compared up to that point.
 rules, too, were made after looking at them. The order of two things may differ in 135 of the 758 cases. Planted into these runs, the fault "grace" shows in
 372 of 604 cases, "restart" in 48 of 110 and "reason" in 356 of 751.
 Of the cases in which such a fault comes before two things whose order may differ, 7 of 17, 1 of 3 and 45 of 82 show it; the others are hidden by the rules
-above, for example because the value passes within two seconds. No whole run of 5,000 cases has been made with these rules. ` + "`make differential`" + ` prints all there is, each with a case that shows it, and fails as long as there are any.
+above, for example because the value passes within two seconds.
+
+The first whole run was of seed 81000: 7,730 cases of all kinds, on two cores. In 104 of them upstream's kubelet was too slow. When
+the run ended, 49 cases had an undecided difference, in 59 classes. With the rules of this page, which were made after looking at them, six have one, in
+nine classes: seed 81312 shows a fault of Wherry and seed 81979 one of the runner, which are mended; in 81119, 81141, 81177 and 81418 the machine was slow.
+Planted into the first 3,134 of these cases, the fault "grace" shows in 1,480 of 2,469 cases, "restart" in 214 of 499 and "reason" in 1,483 of 2,790;
+where it comes before two things whose order may differ, in 25 of 51, 4 of 9 and 144 of 273.
+` + "`make differential`" + ` prints all there is, each with a case that shows it, and fails as long as there are any.
 `

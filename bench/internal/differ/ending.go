@@ -46,11 +46,11 @@ func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	if d.before != never { // the other agent may have reported the same value after the Crossing, so compare with all its values
 		return notIn(u, values(wherry)), notIn(w, values(upstream)), len(uMore)+len(wMore) == 0
 	}
-	return notIn(u, w), notIn(w, u), len(uMore)+len(wMore) == 0
+	return notIn(u, values(wAfter)), notIn(w, values(uAfter)), len(uMore)+len(wMore) == 0
 }
 
-// ends returns when the agent of the trace began to end the pod: at the pod's deletion, or at the first stop after which the agent
-// started no container and no main container continued to run.
+// ends returns when the agent of the trace began to end the pod: at the pod's deletion, or at the first stop or preStop hook after which
+// the agent started no container and no main container continued to run.
 func (d *differ) ends(t *Trace) time.Time {
 	last := t.Created
 	for _, c := range t.Calls {
@@ -59,7 +59,8 @@ func (d *differ) ends(t *Trace) time.Time {
 		}
 	}
 	for _, c := range t.Calls {
-		ends := c.Verb == "StopPodSandbox" || c.Verb == "StopContainer" && !d.runsOn(t, c.At)
+		stops := c.Verb == "StopContainer" || c.Command == "preStop"
+		ends := c.Verb == "StopPodSandbox" || stops && !d.runsOn(t, c.At)
 		if ends && !c.At.Before(last) && c.At.Before(t.Deleted) {
 			return c.At
 		}
@@ -115,6 +116,19 @@ func (t *Trace) running(p *v1.Pod) bool {
 		s := statusOf(p, c.Container)
 		return c.Verb == "StopContainer" && s != nil && s.State.Running != nil && (!c.At.Before(t.Deleted) || uint32(s.RestartCount) == c.Attempt)
 	})
+}
+
+// endsBesideDeletion reports whether only one agent began to end the pod before its deletion: less than two seconds before, when all main
+// containers had exited. The other agent, which sees that a little later, ends the pod for the deletion, with the deletion's grace period.
+func (d *differ) endsBesideDeletion() bool {
+	before := func(t *Trace) bool { return d.ends(t).Before(t.Deleted) }
+	done := func(t *Trace) bool {
+		return !before(t) || t.Deleted.Sub(d.ends(t)) < settled && !slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
+			last := newest(t.instances(x.Name))
+			return last == nil || !last.stopped.IsZero() || !d.c.play(x.Name, uint32(len(t.instances(x.Name))-1)).Exits
+		})
+	}
+	return before(d.upstream) != before(d.wherry) && done(d.upstream) && done(d.wherry)
 }
 
 // changedAfterItsEnd reports whether the pod was changed after it had ended, and only Wherry's last status has the new
@@ -223,6 +237,14 @@ func (d *differ) withoutWaits(u, wherry []string) []string {
 		return slices.ContainsFunc(wherry, func(w string) bool {
 			return strings.HasPrefix(w, "waiting "+fields[1]+" ") && strings.HasSuffix(w, "BackOff")
 		}) && (fields[0] == "terminated" && !strings.Contains(v, unknownEnd) || slices.Contains([]string{"RunContainerError", "PostStartHookError", "ErrImagePull", "CrashLoopBackOff", "ImagePullBackOff"}, fields[2]))
+	})
+}
+
+// withoutPulls removes from w (values that only Wherry reported) each failed pull for which upstream's kubelet only shows the back-off.
+func withoutPulls(w, upstream []string) []string {
+	return slices.DeleteFunc(w, func(v string) bool {
+		pull, failed := strings.CutSuffix(v, " ErrImagePull")
+		return failed && slices.Contains(upstream, pull+" ImagePullBackOff")
 	})
 }
 

@@ -35,6 +35,16 @@ func (d *differ) events() {
 			d.add(classAskedInTheEnd, "events "+k, fmt.Sprintf("%d %s", u.Count, u.Message), "")
 			continue
 		}
+		if d.killsUnknown(k) {
+			d.level = InEvents
+			d.add(classKillsUnknown, "events "+k, "", "")
+			continue
+		}
+		if d.pullsMeanwhile(k, u, w) {
+			d.level = InEvents
+			d.add(classWhileStop, "events "+k, fmt.Sprint(u.Count), fmt.Sprint(w.Count))
+			continue
+		}
 		if excuse := d.noEvent(k, u, w); excuse != "" {
 			if often(k, u.Count) != often(k, w.Count) || d.message(u.Message) != d.message(w.Message) {
 				d.excuse(excuse, 1)
@@ -44,8 +54,12 @@ func (d *differ) events() {
 		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k)
 		d.level = InEvents
 		if a, b := often(k, u.Count), often(k, w.Count); a != b && (d.before == never || a == "none" || b == "none") {
-			d.add(fmt.Sprintf("event %s: upstream %s, Wherry %s", of, a, b), "events "+k,
-				fmt.Sprintf("%d %s", u.Count, u.Message), fmt.Sprintf("%d %s", w.Count, w.Message))
+			class := fmt.Sprintf("event %s: upstream %s, Wherry %s", of, a, b)
+			if !Decided(class) && d.lostInKill(u, w) {
+				d.excuse(excuseKilled, 1)
+				continue
+			}
+			d.add(class, "events "+k, fmt.Sprintf("%d %s", u.Count, u.Message), fmt.Sprintf("%d %s", w.Count, w.Message))
 			continue
 		}
 		d.level = InMessages
@@ -82,6 +96,9 @@ func (d *differ) beforeResizes(message string) string {
 func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst
+	}
+	if d.pullsLast(k, u, w) {
+		return excuseSoon
 	}
 	if strings.Fields(k)[1] == "BackOff" && (d.endsLast(d.upstream, containerOf(k)) || d.endsLast(d.wherry, containerOf(k))) {
 		return excuseSoon

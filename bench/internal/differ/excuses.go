@@ -53,6 +53,7 @@ const (
 	excuseMirror     = "the last status of the mirror of a removed static pod"
 	excuseCut        = "a command that the end of its container cuts short"
 	excuseUnreported = "a probe fails so shortly that an agent need not ask meanwhile"
+	excuseKilled     = "an event from before the kill of an agent that does not have it"
 	excuseBurst      = "more events than a client writes at once"
 )
 
@@ -75,6 +76,7 @@ var Excuses = []Excuse{
 	{Name: excuseMirror, Why: "Upstream's kubelet deletes the mirror before it has reported the end.", Most: 5},
 	{Name: excuseCut, Why: "The result of such a command does not depend on the agent.", Most: 25},
 	{Name: excuseUnreported, Why: "Each agent probes once a second, but not at the same moment, and after a startup probe's success up to two seconds later.", Most: 5},
+	{Name: excuseKilled, Why: "A client sends events one after another, and one that is killed loses those that wait.", Most: 2},
 	{Name: excuseBurst, Why: "A client writes 25 events of a type at once, and then one in five minutes.", Most: 12},
 }
 

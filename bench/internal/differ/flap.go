@@ -62,6 +62,12 @@ func (d *differ) caused(t *Trace, at time.Time) bool {
 	for _, name := range d.c.containers() {
 		for attempt, in := range t.instances(name) {
 			began := in.began.Sub(t.Created)
+			for _, probe := range []string{"startup", "readiness"} {
+				p := d.c.probe(name, probe)
+				if p != nil && p.InitialDelaySeconds > 0 && soon(began+time.Duration(p.InitialDelaySeconds)*time.Second, failsWithin) {
+					return true // the first results come after the probe's initialDelaySeconds
+				}
+			}
 			for _, w := range d.c.play(name, attempt%lifeAttempts).Fails {
 				if soon(began+w.From, failsWithin) || soon(began+w.To, failsWithin) {
 					return true

@@ -73,6 +73,8 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 		}
 	}
 	without(d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) || d.anotherEndsItself(name), excuseOwnEnd, (*instance).unstopped)
+	without(d.endsBesideDeletion(), excuseOwnEnd, (*instance).unstopped)
+	without(d.outlivesADelay(name), excuseLate, (*instance).unstopped)
 	without(d.outlivesAnExtra(name), excuseExtra, (*instance).unstopped)
 	without(u.hurried() || w.hurried(), excuseHurried, func(in *instance) *instance { return in.without("postStart") })
 	switch {
@@ -211,11 +213,11 @@ func common(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(e string) bool { return !slices.Contains(b, e) })
 }
 
-// order sorts each run of adjacent main and ephemeral containers in a list of first starts, because the order of their starts has no
-// meaning.
+// order sorts each run of adjacent main containers in a list of first starts, because the order of their starts has no meaning. It leaves
+// out the ephemeral container, which starts when a user wants it; times compares when it does.
 func (d *differ) order(starts []string) []string {
-	free := func(s string) bool { k := d.c.kind(s); return k == "main" || k == "ephemeral" }
-	out := slices.Clone(starts)
+	free := func(s string) bool { return d.c.kind(s) == "main" }
+	out := slices.DeleteFunc(slices.Clone(starts), func(s string) bool { return d.c.kind(s) == "ephemeral" })
 	for i := 0; i < len(out); {
 		j := i
 		for j < len(out) && free(out[j]) {

@@ -161,6 +161,12 @@ func (d *differ) anotherEndsItself(name string) bool {
 	})
 }
 
+// outlivesADelay reports whether a container is a sidecar, and one agent starts a main container later by decision. How that one ends, and
+// what it leaves of the grace period, then differs.
+func (d *differ) outlivesADelay(name string) bool {
+	return d.c.kind(name) == "sidecar" && d.late != nil && d.late.start && d.c.kind(d.late.name) == "main" && Decided(d.late.class())
+}
+
 // outlivesAnExtra reports whether a container is a sidecar that is stopped after an extra instance: an instance of another container that
 // only one agent started. The time of the sidecar's stop, and the rest of its grace period, then depend on the timing.
 func (d *differ) outlivesAnExtra(name string) bool {

@@ -81,9 +81,13 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	address := sandbox.GetStatus().GetNetwork().GetIp()
+	if address == "" { // a pod with the host's network has no address of its own, and the pods of both agents would have the same ports
+		return nil
+	}
 	a := &answers{c.play(o.name, o.attempt%lifeAttempts), time.Now()}
 	for probe, how := range probes {
-		s := &service{a: a, probe: probe, how: how, address: net.JoinHostPort(sandbox.GetStatus().GetNetwork().GetIp(), fmt.Sprint(portOf(o.name, probe)))}
+		s := &service{a: a, probe: probe, how: how, address: net.JoinHostPort(address, fmt.Sprint(portOf(o.name, probe)))}
 		r.mu.Lock()
 		before := r.services[s.address]
 		r.services[s.address] = s

@@ -98,10 +98,11 @@ func (c *Case) kills(name, probe string, p Play) (at interval, maybe bool) {
 	}
 	more := c.threshold(c.probe(name, probe))
 	at = interval{first.first + more, first.last + more}
-	if p.Exits {
-		until = min(until, p.Runs)
+	most := until
+	if p.Exits { // an exit and a failure at the same moment: an agent may see either first
+		most, until = min(most, p.Runs+atOnce), min(until, p.Runs)
 	}
-	if at.first >= until {
+	if at.first >= most {
 		return interval{never, never}, false
 	}
 	return at, at.last >= until
@@ -131,6 +132,8 @@ func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 		if probe != "readiness" { // readiness probes continue while the container has its grace period
 			asked = min(asked, d.ends(t).Sub(in.began))
 			runs = asked
+		} else if failed := t.tellsFailed(); t == d.upstream && !failed.IsZero() { // see classReadyOfFailed
+			asked = min(asked, failed.Add(-time.Second).Sub(in.began))
 		}
 		may = may || first.first <= min(runs+probed, until)
 		must = must || t.killedBy(name, probe) || first.last < min(asked, until)

@@ -31,6 +31,11 @@ const (
 	classResizedInHook  = "a container is resized while its own postStart hook runs: only Wherry"
 	classChangedInHook  = "a container whose image is changed is stopped while its own postStart hook runs: only Wherry"
 	classOldImageFirst  = "a container whose image is changed while another one's postStart hook runs is started with its old image first: only upstream"
+	classHookResent     = "a postStart hook that a restart of the agents cuts short runs again: only Wherry"
+	classProbedAfter    = "a container is probed when the postStart hook of another one has ended: only upstream"
+	classSidecarInEnd   = "a sidecar is restarted while the last main container ends for a failed probe: only Wherry"
+	classStartupAgain   = "a container that has started has its startup probe again after a restart of the agents: only upstream"
+	classOwnNever       = "a container whose own restartPolicy is Never runs again in a new sandbox: only upstream"
 	classDeletedInStop  = "the grace period of a deletion begins when a container that is restarted has ended: only upstream"
 
 	// These classes affect only what the agents report to the API, not their requests to the runtime.
@@ -74,6 +79,16 @@ func (d *differ) root() string {
 		return classOldImageFirst
 	case d.deletedInStop():
 		return classDeletedInStop
+	case d.startupAgain():
+		return classStartupAgain
+	case d.ownNever():
+		return classOwnNever
+	case d.hookResent():
+		return classHookResent
+	case d.probedAfterHook():
+		return classProbedAfter
+	case d.sidecarInTheEnd():
+		return classSidecarInEnd
 	}
 	return ""
 }
@@ -188,7 +203,7 @@ func (d *differ) runsAgain() bool {
 		}
 	}
 	ended := func(s Seen) bool {
-		return d.c.Spec.RestartPolicy != v1.RestartPolicyAlways || s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
+		return d.mayEnd() || s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
 	}
 	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes() > d.upstream.sandboxes()
 }
@@ -259,7 +274,7 @@ func (d *differ) endsWithOne() bool {
 	for _, x := range d.c.Spec.InitContainers {
 		for attempt, u := range d.upstream.instances(x.Name) {
 			w := d.wherry.instances(x.Name)[attempt]
-			if w != nil && !u.stopped.IsZero() && u.stopped.Before(d.upstream.Deleted) && u.least() < w.least() {
+			if w != nil && !u.stopped.IsZero() && d.ends(d.upstream).Before(d.upstream.Deleted) && u.least() < w.least() {
 				return true
 			}
 		}

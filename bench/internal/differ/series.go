@@ -12,9 +12,10 @@ import (
 // one if Wherry changed a value and changed it back without a cause (flaps).
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(about, "states of "), "readiness of "), " in the API")
+	allU, allW := values(upstream), values(wherry) // a value that an extra instance may have caused still equals the other agent's
 	upstream, wherry = d.withoutExtra(d.upstream, name, upstream), d.withoutExtra(d.wherry, name, wherry)
-	u, _ := apart(d.lasting(d.upstream, upstream), values(wherry))
-	w, _ := apart(d.lasting(d.wherry, wherry), values(upstream))
+	u, _ := apart(d.lasting(d.upstream, upstream), allW)
+	w, _ := apart(d.lasting(d.wherry, wherry), allU)
 	for _, v := range d.flaps(upstream, wherry) {
 		d.add(aspect+": only Wherry goes for a moment to "+d.generals([]string{v})[0], about, d.timed(upstream), d.timed(wherry))
 	}
@@ -23,10 +24,14 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 		return
 	}
 	before := len(u) + len(w)
+	u, w = d.withoutChances(aspect, name, u), d.withoutChances(aspect, name, w)
+	d.excuse(excuseUnreported, before-len(u)-len(w))
+	before = len(u) + len(w)
 	u, w = d.withoutOwnEnds(about, name, u, w)
 	d.excuse(excuseOwnEnd, before-len(u)-len(w))
 	before = len(u) + len(w)
 	u = d.withoutWaits(u, values(wherry))
+	w = withoutPulls(w, values(upstream))
 	u, w = d.withoutUnknown(name, u, w)
 	d.excuse(excuseShown, before-len(u)-len(w))
 	if len(u)+len(w) == 0 {
@@ -47,14 +52,18 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 			d.excuse(excuseShown, max(before, len(u)+len(w)))
 			return
 		}
-		if d.hearsNobody(aspect, name, u, w) {
-			d.add(classHearsNobody, about, d.timed(upstream), d.timed(wherry))
+		if strings.HasPrefix(aspect, "readiness") && d.startsLast(name) {
+			d.excuse(excuseLast, len(u)+len(w))
+			return
+		}
+		if class := d.reportedInTheEnd(aspect, name, wherry, u, w); class != "" {
+			d.add(class, about, d.timed(upstream), d.timed(wherry))
 			return
 		}
 		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasSuffix(v, "BackOff") }) {
 			aspect = strings.TrimSuffix(aspect, " while the pod ends")
 		}
-		if len(u) == 0 && tellsOfEnds(aspect, w) {
+		if len(u) == 0 && (tellsOfEnds(aspect, w) || d.initEndsInTheEnd(aspect, w)) {
 			d.add(aspect+": only Wherry tells of each end at once", about, d.timed(upstream), d.timed(wherry))
 			return
 		}

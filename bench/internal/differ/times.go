@@ -42,7 +42,7 @@ func (l *delay) class() string {
 	default:
 		what += fmt.Sprintf("#%d", l.attempt%lifeAttempts)
 	}
-	if l.attempt == lifeAttempts {
+	if l.attempt == lifeAttempts || l.start && l.attempt == 0 && l.d.c.Kind == Static && l.d.written() > 0 && min(l.upstream, l.wherry) >= l.d.written() {
 		what += ", in the next life of a static pod"
 	}
 	if !l.start && l.d.hasPostStart() {

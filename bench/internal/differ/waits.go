@@ -19,14 +19,42 @@ type wait struct {
 	attempt   uint32
 }
 
-// hookWaits returns the times during which upstream's kubelet waits for a postStart hook.
+// hookWaits returns the times during which upstream's kubelet waits for a postStart hook. For a hook that fails, it also returns the time
+// until the container has ended.
 func (d *differ) hookWaits() (out []wait) {
 	for i, c := range d.upstream.Calls {
 		if c.Verb == "ExecSync" && c.Command == "postStart" {
-			out = append(out, d.waitFrom(i, d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"]))
+			w := d.waitFrom(i, d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"])
+			out = append(out, w)
+			if to := d.failedHookEnds(i); to > w.to {
+				out = append(out, wait{w.from, to, w.container, w.attempt})
+			}
 		}
 	}
 	return out
+}
+
+// failedHookEnds returns when upstream's kubelet goes on after a postStart hook that failed, its i-th request: with the first request for
+// the pod that does not end the hook's container. It returns 0 if the hook did not fail.
+func (d *differ) failedHookEnds(i int) time.Duration {
+	hook := d.upstream.Calls[i]
+	ends := hook.At.Add(d.c.play(hook.Container, hook.Attempt%lifeAttempts).Slow["postStart"] + time.Second)
+	stopped := false
+	for _, c := range d.upstream.Calls[i+1:] {
+		switch {
+		case c.Verb == "ExecSync" && c.Command != "preStop": // the call runs a probe
+		case c.Container == hook.Container && c.Attempt == hook.Attempt && (c.Verb == "StopContainer" || c.Command == "preStop"):
+			if !d.c.hookFails(hook.Container) || !stopped && c.At.After(ends) {
+				return 0
+			}
+			stopped = true
+		case stopped:
+			return c.At.Sub(d.upstream.Created)
+		default:
+			return 0
+		}
+	}
+	return 0
 }
 
 // stopWaits returns the times during which upstream's kubelet waits for the end of a container in a pod that continues: the container
@@ -101,45 +129,46 @@ func (d *differ) goesOn(t *Trace, stop Call) bool {
 }
 
 // held is a time during which the postStart hook or the stop of a container blocks upstream's kubelet, which then does nothing else for
-// the pod. hook is true if the time begins with a postStart hook.
+// the pod. hook is the container whose postStart hook the time begins with; "": it begins with a stop.
 type held struct {
 	from, to time.Time
-	hook     bool
+	hook     string
 }
 
 // hookHolds returns the times during which the postStart hook of a container other than name blocks upstream's kubelet, including the
 // stop after a failed hook. For a trace of Wherry these are the times during which the same hook would block upstream's kubelet.
 func (d *differ) hookHolds(t *Trace, name string) []held {
-	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return !h.hook })
+	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return h.hook == "" })
 }
 
 // stopHolds returns the times during which the stop of a container other than name blocks upstream's kubelet, in a pod that continues.
 // For a trace of Wherry these are the times during which the same stop would block upstream's kubelet.
 func (d *differ) stopHolds(t *Trace, name string) []held {
-	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return h.hook })
+	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return h.hook != "" })
 }
 
 // holds returns the times of at least two seconds during which a hook or a stop of a container other than name blocks upstream's kubelet.
 // A hook and the stop right after it count as one time.
 func (d *differ) holds(t *Trace, name string) (out []held) {
 	for _, c := range t.Calls {
-		p, takes := d.c.play(c.Container, c.Attempt%lifeAttempts), time.Duration(0)
+		p, takes, hook, last := d.c.play(c.Container, c.Attempt%lifeAttempts), time.Duration(0), "", len(out)-1
+		failed := last >= 0 && out[last].hook == c.Container // a stop after a failed hook
 		switch {
-		case c.Container == name || c.Late:
+		case c.Container == name || c.Late && !failed:
 		case c.Command == "postStart":
-			takes = p.Slow["postStart"]
-		case !d.goesOn(t, c):
-		case c.Command == "preStop":
-			takes = p.Slow["preStop"]
+			takes, hook = p.Slow["postStart"], c.Container
+		case !failed && !d.goesOn(t, c):
+		case c.Command == "preStop": // the kubelet waits for the hook no longer than the grace period
+			takes = min(p.Slow["preStop"], time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30))*time.Second)
 		case c.Verb == "StopContainer" && p.Term == TermIgnored:
 			takes = time.Duration(c.Timeout) * time.Second
 		case c.Verb == "StopContainer" && p.Term == TermSlow:
 			takes = slowEnd
 		}
-		h := held{c.At, c.At.Add(takes), c.Command == "postStart"}
-		if last := len(out) - 1; last >= 0 && takes > 0 && h.from.Sub(out[last].to).Abs() < time.Second/2 {
+		h := held{c.At, c.At.Add(takes), hook}
+		if last >= 0 && takes > 0 && h.from.Sub(out[last].to).Abs() < time.Second/2 {
 			out[last].to = later(out[last].to, h.to)
-		} else if takes > 0 {
+		} else if takes > 0 && (hook != "" || d.goesOn(t, c)) {
 			out = append(out, h)
 		}
 	}

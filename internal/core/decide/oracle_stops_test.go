@@ -158,7 +158,11 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 		case in.Pod == nil:
 			grace = min(grace, decide.DefaultGrace)
 		}
-		return w.endBegan.Add(grace)
+		until := w.endBegan.Add(grace)
+		if alone := f.killBegan.Add(f.killGrace); !f.killBegan.IsZero() && alone.Before(until) { // the end of the pod gives the container no more time
+			return alone
+		}
+		return until
 	}
 	if f.condemned { // a RestartAllContainers rule gives no grace period
 		return in.Now

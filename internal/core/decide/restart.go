@@ -158,17 +158,19 @@ func (t *turn) killFor(cause pod.Cause, why pod.Why, inst *pod.Container, blocke
 }
 
 // graceLeft returns what is left of the grace period of a container. When the container ends alone, the period starts when the
-// agent first decides to end it, and its length is fixed at that moment, so a probe that fails later does not change it.
+// agent first decides to end it, and its length is fixed at that moment, so a probe that fails later does not change it. If the whole pod
+// begins to end meanwhile, the container has the rest of the shorter period.
 func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
-	r := ruleOf(cause)
+	r, alone := ruleOf(cause), t.in.Memory.Ends.of(c.ID)
 	switch {
+	case t.ending && alone != nil:
+		return min(t.left(), alone.left(t.in.Now))
 	case t.ending:
 		return t.left()
 	case r.grace == graceNone:
 		return 0
-	}
-	if e := t.in.Memory.Ends.of(c.ID); e != nil {
-		return min(e.Began.Add(e.Grace).Sub(t.in.Now), e.Grace)
+	case alone != nil:
+		return alone.left(t.in.Now)
 	}
 	whole := specGrace(&t.in.Pod.Spec)
 	if own := t.in.Probed.Of(c).Failed.Grace; r.grace == graceProbe && own != nil {
@@ -185,6 +187,9 @@ type End struct {
 	Began    time.Time
 	Grace    time.Duration
 }
+
+// left returns the rest of the grace period. Even if the clock was set back, it returns no more than the whole grace period.
+func (e *End) left(now time.Time) time.Duration { return min(e.Began.Add(e.Grace).Sub(now), e.Grace) }
 
 // Ends lists the container instances that the agent ends although their pod continues to run.
 type Ends []End

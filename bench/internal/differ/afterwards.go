@@ -1,0 +1,176 @@
+package differ
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The functions in this file find evidence of what an agent forgets, or still believes, after a restart, after the loss of a sandbox or after
+// a deletion, and of what a probe sees by chance.
+
+// startupAgain reports whether both agents were restarted after the startup probe of a container had succeeded, the probe fails later, and
+// only upstream's kubelet then stopped the container.
+func (d *differ) startupAgain() bool {
+	return slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		if d.c.probe(name, "startup") == nil || len(d.upstream.Downs) == 0 {
+			return false
+		}
+		down := d.upstream.Downs[0].To
+		for attempt, u := range d.upstream.instances(name) {
+			w, p := d.wherry.instances(name)[attempt], d.c.play(name, attempt%lifeAttempts)
+			fails, does := p.Fails["startup"]
+			again := does && fails.From > d.c.starts(name, p).last && u.stopsBefore(d.upstream.Deleted) && u.stopped.After(down) && u.began.Before(down)
+			if again && w != nil && !w.stopsBefore(d.wherry.Deleted) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// ownNever reports whether the sandbox was lost, and only upstream's kubelet ran a container again whose own restartPolicy is Never.
+func (d *differ) ownNever() bool {
+	lost := func(a Act) bool { return a.Do == LoseSandbox }
+	return slices.ContainsFunc(d.c.Acts, lost) && slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
+		return x.RestartPolicy != nil && *x.RestartPolicy == v1.ContainerRestartPolicyNever && len(d.upstream.instances(x.Name)) > len(d.wherry.instances(x.Name))
+	})
+}
+
+// asksOldAddress reports whether upstream's kubelet shows a container as not ready (the values u) because it asks the address of the sandbox
+// that was lost: the container has a readiness probe over the network, which does not fail, and runs in a new sandbox.
+func (d *differ) asksOldAddress(name string, upstream []span, u []string) bool {
+	p := d.c.probe(name, "readiness")
+	if p == nil || p.Exec != nil || !slices.ContainsFunc(d.c.Acts, func(a Act) bool { return a.Do == LoseSandbox }) {
+		return false
+	}
+	return all(u, func(v string) bool { return strings.HasSuffix(v, " ready=false started=true") }) && stood(upstream, u, func(s span) bool {
+		for attempt, in := range d.upstream.instances(name) {
+			_, fails := d.c.play(name, attempt%lifeAttempts).Fails["readiness"]
+			if !fails && attempt%lifeAttempts > 0 && s.since.After(in.began) && s.since.Sub(in.began) < settled && d.upstream.makesSandbox(in.began) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// makesSandbox reports whether the agent made another sandbox than the pod's first in the two seconds before the time at.
+func (t *Trace) makesSandbox(at time.Time) bool {
+	return slices.ContainsFunc(t.Calls, func(c Call) bool {
+		return c.Verb == "RunPodSandbox" && c.At.After(t.Created.Add(settled)) && !c.At.After(at) && at.Sub(c.At) < settled
+	})
+}
+
+// classKillsUnknown is the class for an event about the stop of an init container for which upstream's kubelet gives a wrong place.
+const classKillsUnknown = "event Normal Killing of an init container: upstream has it at spec.containers"
+
+// killsUnknown reports whether k is the key of an event Killing about an init container that upstream's kubelet has at spec.containers and
+// Wherry at spec.initContainers.
+func (d *differ) killsUnknown(k string) bool {
+	name := containerOf(k)
+	right, wrong := "Normal Killing spec.initContainers{"+name+"}", "Normal Killing spec.containers{"+name+"}"
+	if k != right && k != wrong || !slices.ContainsFunc(d.c.Spec.InitContainers, func(x v1.Container) bool { return x.Name == name }) {
+		return false
+	}
+	return d.upstream.Events[wrong].Count > 0 && d.upstream.Events[right].Count == 0 && d.wherry.Events[right].Count > 0
+}
+
+// lostInKill reports whether an agent that was killed has no such event, and the other agent sent it before the time of the kill. (A trace
+// without such a time is that of a pod that had ended before.)
+func (d *differ) lostInKill(u, w Event) bool {
+	before := func(e Event, of, lost *Trace) bool {
+		return e.First.IsZero() || len(lost.Downs) == 0 || e.First.Sub(of.Created) < lost.Downs[0].From.Sub(lost.Created)
+	}
+	switch {
+	case !d.c.Kill:
+		return false
+	case u.Count == 0:
+		return before(w, d.wherry, d.upstream)
+	case w.Count == 0:
+		return before(u, d.upstream, d.wherry)
+	}
+	return false
+}
+
+// pulls reports whether k is the key of an event about the pull of an image.
+func pulls(k string) bool {
+	return slices.Contains([]string{"Pulling", "Pulled", "Failed"}, strings.Fields(k)[1])
+}
+
+// pullsLast reports whether only one agent tells of the pull of an image, for a container that neither agent made, and only in the last five
+// seconds before the pod's deletion: the other agent, a little later, did not come to it.
+func (d *differ) pullsLast(k string, u, w Event) bool {
+	name := containerOf(k)
+	if !pulls(k) || name == "" || (u.Count == 0) == (w.Count == 0) || len(d.upstream.instances(name))+len(d.wherry.instances(name)) > 0 {
+		return false
+	}
+	last := func(t *Trace, e Event) bool { return e.Count == 0 || e.First.After(t.Deleted.Add(-late)) }
+	return last(d.upstream, u) && last(d.wherry, w)
+}
+
+// pullsMeanwhile reports whether Wherry prepared the next instance of a container, and told of its image, because the container exited while
+// upstream's kubelet waited for the end of another one.
+func (d *differ) pullsMeanwhile(k string, u, w Event) bool {
+	name := containerOf(k)
+	if !pulls(k) || w.Count != u.Count+1 || !d.sameNumber(name) {
+		return false
+	}
+	return slices.ContainsFunc(d.stopWaits(), func(x wait) bool {
+		if x.container == name || x.to-x.from < settled {
+			return false
+		}
+		for attempt, in := range d.wherry.instances(name) {
+			p := d.c.play(name, attempt%lifeAttempts)
+			if ends := in.began.Add(p.Runs).Sub(d.wherry.Created); p.Exits && ends > x.from && ends < x.to && d.wherry.instances(name)[attempt+1] == nil {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// withoutChances removes from the values that only one agent reported those that depend on the moments at which it asks a readiness probe.
+func (d *differ) withoutChances(aspect, name string, values []string) []string {
+	switch {
+	case strings.HasPrefix(aspect, "readiness"):
+		return slices.DeleteFunc(values, func(v string) bool { return strings.HasSuffix(v, " started=true") && d.readyByChance(name) })
+	case aspect == "condition "+string(v1.PodReady), aspect == "condition "+string(v1.ContainersReady):
+		by := slices.ContainsFunc(d.c.containers(), d.readyByChance)
+		return slices.DeleteFunc(values, func(v string) bool { return by && (v == "True" || v == "False ContainersNotReady") })
+	}
+	return values
+}
+
+// readyByChance reports whether the timing decides if an agent sees the readiness probe of a container succeed: the probe begins to fail at
+// about the time when it would have succeeded often enough, or it ceases to fail at about the time when the container is stopped.
+func (d *differ) readyByChance(name string) bool {
+	p := d.c.probe(name, "readiness")
+	if p == nil {
+		return false
+	}
+	for _, t := range []*Trace{d.upstream, d.wherry} {
+		for attempt, in := range t.instances(name) {
+			play := d.c.play(name, attempt%lifeAttempts)
+			fails, does := play.Fails["readiness"]
+			if !does {
+				continue
+			}
+			enough := time.Duration(max(p.SuccessThreshold, 1)-1) * time.Second
+			asked := d.c.asked(name, "readiness", play)
+			if hook := play.Slow["postStart"]; asked.first == never && hook > 0 { // the startup probe begins after the hook, and may succeed all the same
+				to := play.Fails["startup"].To
+				asked = interval{to, to + probed}
+			}
+			if fails.From > asked.first && fails.From <= asked.last+enough+play.Slow["postStart"] {
+				return true
+			}
+			if stopped := in.stopped.Sub(in.began); !in.stopped.IsZero() && fails.To > 0 && stopped > fails.To && stopped-fails.To <= probed+enough+time.Second {
+				return true
+			}
+		}
+	}
+	return false
+}

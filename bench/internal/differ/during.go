@@ -1,0 +1,153 @@
+package differ
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The functions in this file find evidence of decided (intended) differences that come from what is under way in the pod: a postStart hook,
+// a restart of the agents, or the pod's end.
+
+// hookResent reports whether both agents were restarted while the postStart hook of a container ran, and only Wherry ran the hook of this
+// instance again.
+func (d *differ) hookResent() bool {
+	ran := func(t *Trace, c Call) (n int) {
+		for _, other := range t.Calls {
+			if other.Command == "postStart" && other.Container == c.Container && other.Attempt == c.Attempt {
+				n++
+			}
+		}
+		return n
+	}
+	return slices.ContainsFunc(d.wherry.Calls, func(c Call) bool {
+		return c.Command == "postStart" && ran(d.wherry, c) > 1 && ran(d.upstream, c) == 1 && slices.ContainsFunc(d.wherry.Downs, func(down Down) bool {
+			ends := c.At.Add(d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"])
+			return c.At.Before(down.To) && down.From.Before(ends)
+		})
+	})
+}
+
+// probedAfterHook reports whether the result of a container's startup or liveness probe changed while upstream's kubelet waited for the
+// postStart hook of another container, and only one agent then stopped the container before the pod's deletion. The kubelet had started
+// both containers one after the other, so it had not reported the first one, and does not probe what it has not reported.
+func (d *differ) probedAfterHook() bool {
+	return slices.ContainsFunc(d.hookWaits(), func(w wait) bool {
+		return w.to-w.from >= settled && slices.ContainsFunc(d.c.containers(), func(name string) bool {
+			if name == w.container {
+				return false
+			}
+			for attempt, u := range d.upstream.instances(name) {
+				v := d.wherry.instances(name)[attempt]
+				began := u.began.Sub(d.upstream.Created)
+				if v == nil || began > w.from || w.from-began > settled || u.stopsBefore(d.upstream.Deleted) == v.stopsBefore(d.wherry.Deleted) {
+					continue
+				}
+				for _, probe := range []string{"startup", "liveness"} {
+					fails, does := d.c.play(name, attempt%lifeAttempts).Fails[probe]
+					during := func(at time.Duration) bool { return began+at > w.from && began+at < w.to }
+					if does && d.c.probe(name, probe) != nil && (during(fails.From) || during(fails.To)) {
+						return true
+					}
+				}
+			}
+			return false
+		})
+	})
+}
+
+// stopsBefore reports whether the agent asked the instance to end before the time at.
+func (in *instance) stopsBefore(at time.Time) bool {
+	return !in.stopped.IsZero() && in.stopped.Before(at)
+}
+
+// sidecarInTheEnd reports whether both agents stopped the last main container, which has a startup or liveness probe, before the pod's
+// deletion, and only Wherry then restarted a sidecar.
+func (d *differ) sidecarInTheEnd() bool {
+	if !d.ends(d.upstream).Before(d.upstream.Deleted) {
+		return false
+	}
+	return slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
+		u, w := newest(d.upstream.instances(x.Name)), newest(d.wherry.instances(x.Name))
+		if x.LivenessProbe == nil && x.StartupProbe == nil || u == nil || w == nil || !u.stopsBefore(d.upstream.Deleted) || !w.stopsBefore(d.wherry.Deleted) {
+			return false
+		}
+		return slices.ContainsFunc(d.c.Spec.InitContainers, func(side v1.Container) bool {
+			for attempt, in := range d.wherry.instances(side.Name) {
+				again := attempt%lifeAttempts > 0 && d.c.kind(side.Name) == "sidecar" && d.upstream.instances(side.Name)[attempt] == nil
+				if again && in.began.After(w.stopped.Add(-time.Second)) && in.began.Before(d.wherry.Deleted) {
+					return true
+				}
+			}
+			return false
+		})
+	})
+}
+
+// reportedInTheEnd returns the class of a difference in what the agents report while the pod ends, if the traces prove that it is decided;
+// otherwise "". u and w are the values that only upstream's kubelet and only Wherry reported, and wherry is all that Wherry reported.
+func (d *differ) reportedInTheEnd(aspect, name string, wherry []span, u, w []string) string {
+	switch {
+	case d.hearsNobody(aspect, name, u, w):
+		return classHearsNobody
+	case strings.HasPrefix(aspect, "readiness") && len(w) == 0 && d.c.kind(name) == "sidecar" && d.c.probe(name, "startup") != nil &&
+		all(u, func(v string) bool {
+			attempt, _, _ := strings.Cut(v, " ")
+			return strings.HasSuffix(v, " started=true") && slices.Contains(values(wherry), attempt+" ready=false started=false")
+		}):
+		return classStartsInItsEnd
+	case strings.HasPrefix(aspect, "condition Initialized ") && len(w) == 0 && slices.Equal(u, []string{"True"}) && d.startsInItsEnd():
+		return classStartsInItsEnd
+	}
+	return ""
+}
+
+// startsInItsEnd reports whether upstream's kubelet showed while the pod ended that a sidecar had started, and Wherry never showed that of the
+// same instance.
+func (d *differ) startsInItsEnd() bool {
+	return slices.ContainsFunc(d.c.Spec.InitContainers, func(x v1.Container) bool {
+		wherry := values(d.wherry.readiness(x.Name))
+		return x.StartupProbe != nil && d.c.kind(x.Name) == "sidecar" && slices.ContainsFunc(d.upstream.readiness(x.Name), func(s span) bool {
+			attempt, _, _ := strings.Cut(s.value, " ")
+			started := func(v string) bool {
+				return strings.HasPrefix(v, attempt+" ") && strings.HasSuffix(v, " started=true")
+			}
+			return started(s.value) && !s.since.Before(d.ends(d.upstream)) && slices.Contains(wherry, attempt+" ready=false started=false") && !slices.ContainsFunc(wherry, started)
+		})
+	})
+}
+
+// initEndsInTheEnd reports whether Wherry reported, while the pod ended, that its init containers are done (the values w of the condition
+// Initialized), and one of them exited with 0 after the end had begun.
+func (d *differ) initEndsInTheEnd(aspect string, w []string) bool {
+	return strings.HasPrefix(aspect, "condition Initialized ") && slices.Equal(w, []string{"True"}) && slices.ContainsFunc(d.c.Spec.InitContainers, func(x v1.Container) bool {
+		last := newest(d.wherry.instances(x.Name))
+		if d.c.kind(x.Name) != "init" || last == nil {
+			return false
+		}
+		p := d.c.play(x.Name, uint32(len(d.wherry.instances(x.Name))-1))
+		return p.Exits && p.Code == 0 && last.began.Add(p.Runs).After(d.ends(d.wherry))
+	})
+}
+
+// tellsFailed returns when the API first showed that the pod is not ready because it has failed; zero: never.
+func (t *Trace) tellsFailed() time.Time {
+	for _, s := range t.condition(v1.PodReady) {
+		if s.value == "False PodFailed" {
+			return s.since
+		}
+	}
+	return time.Time{}
+}
+
+// tellsWithoutSandbox reports whether the agent removed the pod's sandbox before it wrote the pod's last status, and an earlier status had
+// an address.
+func (t *Trace) tellsWithoutSandbox() bool {
+	last := t.last()
+	addressed := slices.ContainsFunc(t.Statuses, func(s Seen) bool { return len(s.Pod.Status.PodIPs) > 0 })
+	return addressed && slices.ContainsFunc(t.Calls, func(c Call) bool {
+		return c.Verb == "RemovePodSandbox" && slices.ContainsFunc(t.Statuses, func(s Seen) bool { return s.Pod == last && s.At.After(c.At) })
+	})
+}
