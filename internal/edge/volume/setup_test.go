@@ -279,7 +279,7 @@ func TestMessagesAreForPeople(t *testing.T) {
 	want := `volume "v": sources[0]: configmap "no" not found: create it in namespace "ns", or mark it optional; the volume is made as soon as it exists; ` +
 		`sources[1]: downwardAPI item "x": field label not supported: metadata.nothing; ` +
 		`volume "w": volume kind is not supported: rbd (what this node agent supports is in the table of its README; ` +
-		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, csi or persistentVolumeClaim, or another node)`
+		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, iscsi, fc, csi or persistentVolumeClaim, or another node)`
 	err := f.SetUp(t.Context(), volume.Pod{Pod: p})
 	if err == nil {
 		t.Fatal("no error")
