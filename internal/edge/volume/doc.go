@@ -11,6 +11,8 @@
 //	<root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>    a volume; ..data leads to files from the API
 //	<root>/pods/<uid>/volumes/kubernetes.io~local-volume/<persistent volume>   a local volume, bind-mounted
 //	<root>/pods/<uid>/volumes/kubernetes.io~nfs/<name>       an NFS volume, mounted for this pod
+//	<root>/pods/<uid>/volumes/kubernetes.io~iscsi/<name>     an iSCSI volume, bind-mounted; kubernetes.io~fc: one of Fibre Channel
+//	<root>/plugins/kubernetes.io/iscsi/<disk>                the mounted disk, which the pods of the node share; also fc/<disk>
 //	<root>/pods/<uid>/volumes/kubernetes.io~csi/<persistent volume>/mount      a CSI volume; beside it vol_data.json
 //	<root>/plugins/kubernetes.io/csi/<driver>/<hash>/globalmount     a staged CSI volume; beside it vol_data.json
 //	<root>/pods/<uid>/claims/<volume>                        the record of a volume with a claim: its persistent volume
