@@ -19,9 +19,9 @@ const (
 	// gcWanted is the time between two collections for which a busy fleet uses more memory. Each collection looks at all nodes and pods, which
 	// takes a second of processor time for some thousands of nodes.
 	gcWanted = 10 * time.Second
-	// gcOften is the time between two collections with gcRest below which a fleet is busy. At rest, 2,000 nodes with 5,000 pods collect every
-	// six seconds.
-	gcOften = 4 * time.Second
+	// gcOften is the time between two collections with gcRest below which a fleet is busy. At rest, it collects every four to six seconds, whatever
+	// its number of nodes.
+	gcOften = 2500 * time.Millisecond
 	// gcLook is the time between two looks at how much memory the fleet allocates.
 	gcLook = 2 * time.Second
 	// gcQuiet is how many looks in succession must find the fleet at rest before it gives memory back.
@@ -31,7 +31,7 @@ const (
 // percentOf returns GOGC for a process with live bytes of heap that stay, which allocates rate bytes a second, on a machine with this many bytes of
 // free memory. Of the free memory, garbage gets at most a quarter.
 func percentOf(live, rate, free uint64) int {
-	if live == 0 || rate*uint64(gcOften/time.Second) < live*gcRest/100 {
+	if live == 0 || rate*uint64(gcOften/time.Millisecond)/1000 < live*gcRest/100 {
 		return gcRest
 	}
 	garbage := min(rate*uint64(gcWanted/time.Second), free/4)
