@@ -265,6 +265,7 @@ type noPods struct{}
 func (noPods) List() []*v1.Pod                          { return nil }
 func (noPods) Pod(_, _ string) (*v1.Pod, bool)          { return nil, false }
 func (noPods) Observed(types.UID) (*pod.Observed, bool) { return nil, false }
+func (noPods) Settled() bool                            { return true }
 
 // healthMetrics returns the metrics of /metrics/slis, after a health check has run.
 func healthMetrics(t *testing.T) []metric {
