@@ -33,8 +33,7 @@ func (d *differ) startupAgain() bool {
 
 // ownNever reports whether the sandbox was lost, and only upstream's kubelet ran a container again whose own restartPolicy is Never.
 func (d *differ) ownNever() bool {
-	lost := func(a Act) bool { return a.Do == LoseSandbox }
-	return slices.ContainsFunc(d.c.Acts, lost) && slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
+	return d.c.losesSandbox() && slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
 		return x.RestartPolicy != nil && *x.RestartPolicy == v1.ContainerRestartPolicyNever && len(d.upstream.instances(x.Name)) > len(d.wherry.instances(x.Name))
 	})
 }
@@ -43,7 +42,7 @@ func (d *differ) ownNever() bool {
 // that was lost: the container has a readiness probe over the network, which does not fail, and runs in a new sandbox.
 func (d *differ) asksOldAddress(name string, upstream []span, u []string) bool {
 	p := d.c.probe(name, "readiness")
-	if p == nil || p.Exec != nil || !slices.ContainsFunc(d.c.Acts, func(a Act) bool { return a.Do == LoseSandbox }) {
+	if p == nil || p.Exec != nil || !d.c.losesSandbox() {
 		return false
 	}
 	return all(u, func(v string) bool { return strings.HasSuffix(v, " ready=false started=true") }) && stood(upstream, u, func(s span) bool {

@@ -222,6 +222,11 @@ func (c *Case) forced() bool {
 	return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete && a.Grace == 0 })
 }
 
+// losesSandbox reports whether an act removes the pod's sandbox.
+func (c *Case) losesSandbox() bool {
+	return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == LoseSandbox })
+}
+
 // sidecarPorts reports whether a sidecar of the pod has ports.
 func (c *Case) sidecarPorts() bool {
 	return slices.ContainsFunc(c.Spec.InitContainers, func(x v1.Container) bool { return len(x.Ports) > 0 && c.kind(x.Name) == "sidecar" })

@@ -1,7 +1,6 @@
 package differ
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -169,7 +168,7 @@ func (d *differ) unreported(name, probe string, u, w Event) bool {
 
 // ended reports whether an instance of the container was stopped, exited by itself or was lost with its sandbox.
 func (t *Trace) ended(c *Case, name string) bool {
-	lost := slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == LoseSandbox })
+	lost := c.losesSandbox()
 	for attempt, in := range t.instances(name) {
 		if lost || !in.stopped.IsZero() || c.play(name, attempt%lifeAttempts).Exits {
 			return true

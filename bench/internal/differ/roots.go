@@ -186,7 +186,7 @@ func (d *differ) neverAgain() bool {
 		return phase
 	}
 	return d.c.Spec.RestartPolicy == v1.RestartPolicyNever && phase(d.upstream) == v1.PodPending && phase(d.wherry) == v1.PodFailed &&
-		slices.ContainsFunc(d.c.Acts, func(a Act) bool { return a.Do == LoseSandbox })
+		d.c.losesSandbox()
 }
 
 // runsAgain reports whether only Wherry ran a static pod again after its manifest was removed and written again. The pod had Succeeded or
@@ -214,8 +214,7 @@ func (d *differ) ownPolicy() bool {
 	own := func(x v1.Container) bool {
 		return x.RestartPolicy != nil && *x.RestartPolicy != v1.ContainerRestartPolicyNever
 	}
-	lost := func(a Act) bool { return a.Do == LoseSandbox }
-	return d.c.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(d.c.Spec.Containers, own) && slices.ContainsFunc(d.c.Acts, lost) &&
+	return d.c.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(d.c.Spec.Containers, own) && d.c.losesSandbox() &&
 		d.wherry.sandboxes() > d.upstream.sandboxes()
 }
 

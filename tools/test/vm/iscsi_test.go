@@ -94,14 +94,6 @@ tgtadm --lld iscsi --op bind --mode target --tid 1 -I ALL`)
 	n.kubectl("delete", "secret", "iscsi-chap")
 }
 
-// apply applies a manifest.
-func (n *node) apply(manifest string) {
-	n.Helper()
-	if _, err := n.KubectlApply(n.Context(), manifest, "apply", "-f", "-"); err != nil {
-		n.Fatal(err)
-	}
-}
-
 // noDisk checks that nothing of the iSCSI disk is left on the node.
 func (n *node) noDisk() {
 	n.Helper()

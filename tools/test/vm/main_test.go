@@ -111,6 +111,14 @@ func (n *node) kubectl(args ...string) string {
 	return out
 }
 
+// apply applies a manifest.
+func (n *node) apply(manifest string) {
+	n.Helper()
+	if _, err := n.KubectlApply(n.Context(), manifest, "apply", "-f", "-"); err != nil {
+		n.Fatal(err)
+	}
+}
+
 // await calls look until it returns true, and fails the test after the time bound.
 func (n *node) await(what string, bound time.Duration, look func() (bool, string)) {
 	n.Helper()

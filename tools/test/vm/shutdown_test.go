@@ -81,9 +81,7 @@ func TestShutdownByPriority(t *testing.T) {
 	})
 	for name, value := range map[string]int{"middle": 1000, "high": 100000} {
 		class := fmt.Sprintf("{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: %s}, value: %d}\n", name, value)
-		if _, err := n.KubectlApply(t.Context(), class, "apply", "-f", "-"); err != nil {
-			t.Fatal(err)
-		}
+		n.apply(class)
 	}
 	n.sh("rm -rf " + ends)
 	names := []string{"low", "middle", "high"}
