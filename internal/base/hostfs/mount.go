@@ -20,8 +20,8 @@ type Host struct {
 	noOpenat2 bool
 	// maxLevels replaces the constant maxLevels in tests; 0: the constant applies.
 	maxLevels int
-	// sys is a directory that replaces /sys in tests, in which dev/disk is /dev/disk.
-	sys string
+	// root is a directory that replaces / in tests, for the files of the kernel and udev about disks.
+	root string
 }
 
 // MountPoints lists the mount points at or below dir, in the order in which they were mounted; a path on which two

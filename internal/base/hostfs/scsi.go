@@ -31,31 +31,20 @@ func isDiskName(name string) bool {
 	return ok && letters != "" && strings.Trim(letters, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// sysfs returns a path below /sys.
-func (h Host) sysfs(path string) string {
-	if h.sys != "" {
-		return filepath.Join(h.sys, path)
-	}
-	return filepath.Join("/sys", path)
-}
+// path returns a path of this machine.
+func (h Host) path(path string) string { return Machine{Root: h.root}.path(path) }
 
-// sysText returns the text of a file below /sys without the line break at its end, or "" if the file cannot be read.
-func sysText(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(string(text), "\n")
-}
+// kernelText returns the trimmed text of a file of the kernel, or "" if the file cannot be read.
+func kernelText(path string) string { return Machine{}.first(path) }
 
 // ISCSISessions lists the sessions of this machine with an iSCSI target.
 func (h Host) ISCSISessions(target string) (all []ISCSISession, err error) {
-	dirs, err := filepath.Glob(h.sysfs("class/iscsi_session/session*"))
+	dirs, err := filepath.Glob(h.path("sys/class/iscsi_session/session*"))
 	if err != nil {
 		return nil, fmt.Errorf("list iSCSI sessions: %w", err)
 	}
 	for _, dir := range dirs {
-		if sysText(filepath.Join(dir, "targetname")) != target {
+		if kernelText(filepath.Join(dir, "targetname")) != target {
 			continue
 		}
 		device, err := filepath.EvalSymlinks(filepath.Join(dir, "device")) // .../host2/session1
@@ -69,14 +58,14 @@ func (h Host) ISCSISessions(target string) (all []ISCSISession, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("the path of an iSCSI session has no number of a SCSI host: %s", device)
 		}
-		s := ISCSISession{Interface: sysText(filepath.Join(dir, "ifacename")), Host: host, Disks: disksBelow(device)}
+		s := ISCSISession{Interface: kernelText(filepath.Join(dir, "ifacename")), Host: host, Disks: disksBelow(device)}
 		connections, err := filepath.Glob(filepath.Join(device, "connection*/iscsi_connection/connection*"))
 		if err != nil {
 			return nil, fmt.Errorf("list connections of an iSCSI session: %w", err)
 		}
 		for _, c := range connections {
-			if address := sysText(filepath.Join(c, "persistent_address")); address != "" {
-				s.Portal = net.JoinHostPort(address, sysText(filepath.Join(c, "persistent_port")))
+			if address := kernelText(filepath.Join(c, "persistent_address")); address != "" {
+				s.Portal = net.JoinHostPort(address, kernelText(filepath.Join(c, "persistent_port")))
 			}
 		}
 		all = append(all, s)
@@ -103,7 +92,7 @@ func disksBelow(session string) map[int]string {
 // ScanUnit asks the kernel to look for one logical unit of a SCSI host that is an iSCSI session. So the machine does not see the other units
 // of the target. The disk may appear later. If the target does not answer, the kernel lets a scan wait for a long time; ScanUnit then returns when ctx ends.
 func (h Host) ScanUnit(ctx context.Context, host, unit int) error {
-	if err := writeSys(ctx, h.sysfs(fmt.Sprintf("class/scsi_host/host%d/scan", host)), fmt.Sprintf("0 0 %d", unit)); err != nil {
+	if err := writeSys(ctx, h.path(fmt.Sprintf("sys/class/scsi_host/host%d/scan", host)), fmt.Sprintf("0 0 %d", unit)); err != nil {
 		return fmt.Errorf("scan SCSI host %d: %w", host, err)
 	}
 	return nil
@@ -112,7 +101,7 @@ func (h Host) ScanUnit(ctx context.Context, host, unit int) error {
 // ScanFibreChannel asks the kernel to look for all disks behind the Fibre Channel ports of this machine. It returns an error if the machine
 // has no such port. Like ScanUnit, it returns at the latest when ctx ends.
 func (h Host) ScanFibreChannel(ctx context.Context) error {
-	ports, err := filepath.Glob(h.sysfs("class/fc_host/host*"))
+	ports, err := filepath.Glob(h.path("sys/class/fc_host/host*"))
 	if err == nil && len(ports) == 0 {
 		err = errors.New("this node has no Fibre Channel port (/sys/class/fc_host is empty)")
 	}
@@ -120,20 +109,17 @@ func (h Host) ScanFibreChannel(ctx context.Context) error {
 		return err
 	}
 	for _, port := range ports {
-		if err := writeSys(ctx, h.sysfs("class/scsi_host/"+filepath.Base(port)+"/scan"), "- - -"); err != nil {
+		if err := writeSys(ctx, h.path("sys/class/scsi_host/"+filepath.Base(port)+"/scan"), "- - -"); err != nil {
 			return fmt.Errorf("scan Fibre Channel port %s: %w", filepath.Base(port), err)
 		}
 	}
 	return nil
 }
 
-// DiskLinks returns the links that udev makes to disks in the directory /dev/disk/<by>: the path of the device by the name of the link. Links that
-// lead nowhere are left out.
+// DiskLinks returns the links that udev makes to disks in the directory /dev/disk/<by>: the path of the device by the name of the link. What is
+// not a link is left out.
 func (h Host) DiskLinks(by string) (map[string]string, error) {
-	dir := filepath.Join("/dev/disk", by)
-	if h.sys != "" {
-		dir = filepath.Join(h.sys, dir)
-	}
+	dir := h.path("dev/disk/" + by)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list links to disks: %w", err)
@@ -150,13 +136,13 @@ func (h Host) DiskLinks(by string) (map[string]string, error) {
 // MultipathOf returns the device-mapper device that multipathd(8) has made of several paths to the same disk, one of which is device, and
 // the devices of these paths. It returns "" if there is none.
 func (h Host) MultipathOf(device string) (multipath string, paths []string, err error) {
-	slaves, err := filepath.Glob(h.sysfs("block/dm-*/slaves/" + filepath.Base(device)))
+	slaves, err := filepath.Glob(h.path("sys/block/dm-*/slaves/" + filepath.Base(device)))
 	if err != nil {
 		return "", nil, fmt.Errorf("find multipath device: %w", err)
 	}
 	for _, slave := range slaves {
 		dir := filepath.Dir(filepath.Dir(slave))
-		if !strings.HasPrefix(sysText(filepath.Join(dir, "dm/uuid")), "mpath-") {
+		if !strings.HasPrefix(kernelText(filepath.Join(dir, "dm/uuid")), "mpath-") {
 			continue // another kind of device-mapper device, for example LVM
 		}
 		entries, err := os.ReadDir(filepath.Dir(slave))
@@ -189,7 +175,7 @@ func (h Host) RemoveDisk(ctx context.Context, device string) error {
 		default:
 			disk.Close()
 		}
-		if err := os.WriteFile(h.sysfs("block/"+name+"/device/delete"), []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.WriteFile(h.path("sys/block/"+name+"/device/delete"), []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove disk %s: %w", device, err)
 		}
 		return nil

@@ -14,12 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysTree makes files, by path, in a directory that replaces /sys. A content that begins with "-> " makes a link.
+// sysTree makes files in a directory that replaces /. Paths are those below /sys, but for dev/disk, which is /dev/disk. A content that begins with "-> " makes a link.
 func sysTree(t *testing.T, files map[string]string) Host {
 	t.Helper()
 	root := t.TempDir()
 	for path, content := range files {
-		at := filepath.Join(root, path)
+		at := filepath.Join(root, "sys", path)
+		if strings.HasPrefix(path, "dev/disk/") {
+			at = filepath.Join(root, path)
+		}
 		must(t, os.MkdirAll(filepath.Dir(at), 0o755))
 		if to, ok := strings.CutPrefix(content, "-> "); ok {
 			must(t, os.Symlink(to, at))
@@ -27,7 +30,7 @@ func sysTree(t *testing.T, files map[string]string) Host {
 		}
 		must(t, os.WriteFile(at, []byte(content), 0o644))
 	}
-	return Host{sys: root}
+	return Host{root: root}
 }
 
 const iscsiTarget = "iqn.2026-11.com.example:disks"
@@ -54,7 +57,7 @@ func TestISCSISessions(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v, sessions (-want +got):\n%s", err, diff)
 	}
-	if got, err := (Host{sys: t.TempDir()}).ISCSISessions(iscsiTarget); len(got) > 0 || err != nil {
+	if got, err := (Host{root: t.TempDir()}).ISCSISessions(iscsiTarget); len(got) > 0 || err != nil {
 		t.Errorf("without the kernel module: %v, %v", got, err)
 	}
 }
@@ -65,14 +68,14 @@ func TestScans(t *testing.T) {
 	must(t, h.ScanUnit(t.Context(), 2, 17))
 	must(t, h.ScanFibreChannel(t.Context()))
 	for host, want := range map[string]string{"host2": "0 0 17", "host5": "- - -", "host6": "- - -"} {
-		if got := sysText(h.sysfs("class/scsi_host/" + host + "/scan")); got != want {
+		if got := kernelText(h.path("sys/class/scsi_host/" + host + "/scan")); got != want {
 			t.Errorf("%s: wrote %q, want %q", host, got, want)
 		}
 	}
 	if err := h.ScanUnit(t.Context(), 9, 0); err == nil {
 		t.Error("a host that does not exist was scanned")
 	}
-	if err := (Host{sys: t.TempDir()}).ScanFibreChannel(t.Context()); err == nil || !strings.Contains(err.Error(), "no Fibre Channel port") {
+	if err := (Host{root: t.TempDir()}).ScanFibreChannel(t.Context()); err == nil || !strings.Contains(err.Error(), "no Fibre Channel port") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -81,7 +84,7 @@ func TestScans(t *testing.T) {
 func TestScanThatHangs(t *testing.T) {
 	t.Parallel()
 	h := sysTree(t, map[string]string{"class/scsi_host/host2/other": ""})
-	pipe := h.sysfs("class/scsi_host/host2/scan")
+	pipe := h.path("sys/class/scsi_host/host2/scan")
 	must(t, unix.Mkfifo(pipe, 0o600)) // to open it for writing waits until somebody reads
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -121,7 +124,7 @@ func TestRemoveDisk(t *testing.T) {
 	t.Parallel()
 	h := sysTree(t, map[string]string{"block/sdzzz/device/delete": ""})
 	must(t, h.RemoveDisk(t.Context(), "/dev/sdzzz")) // there is no such device, but the kernel still has the disk
-	if got := sysText(h.sysfs("block/sdzzz/device/delete")); got != "1" {
+	if got := kernelText(h.path("sys/block/sdzzz/device/delete")); got != "1" {
 		t.Errorf("wrote %q", got)
 	}
 	must(t, h.RemoveDisk(t.Context(), "/dev/sdzzy"))

@@ -19,7 +19,8 @@ func NewLease(node string) *coordinationv1.Lease {
 //
 // It also asks the API server to keep no managed fields of the lease: "It is possible to strip all managedFields from an object by
 // overwriting them [...] with a list containing a single empty entry". Only the node writes its lease, so nobody needs to know which client
-// wrote which field, and the API server spends a fifth to a quarter of the time of each renewal on them. Afterwards it tracks none for this lease, until somebody applies it.
+// wrote which field, and a quarter of the API server's time for leases went into them. Afterwards the API server tracks none for this lease, until
+// somebody applies it.
 func RenewLease(l *coordinationv1.Lease, node string, uid types.UID, duration time.Duration, now time.Time) {
 	at, seconds := metav1.NewMicroTime(now), int32(duration/time.Second)
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &node, &seconds, &at
