@@ -190,6 +190,20 @@ func (v *Volumes) holdDevice(held, target string) error {
 	return v.cfg.Host.AttachLoop(held)
 }
 
+// unmapDevice undoes holdDevice and linkDevice.
+func (v *Volumes) unmapDevice(uid types.UID, b *bound, held string) error {
+	if err := v.cfg.Host.DetachLoop(held); err != nil {
+		return err
+	}
+	if err := v.removeFile(held); err != nil {
+		return err
+	}
+	if err := os.Remove(v.layout.deviceLink(uid, b)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove link to device: %w", err)
+	}
+	return nil
+}
+
 // unmapCSI undoes mapCSI. The volume stays staged.
 func (v *Volumes) unmapCSI(ctx context.Context, uid types.UID, d Driver, b *bound) error {
 	held, target := v.layout.deviceHeld(uid, b), v.layout.devicePublished(uid, b)
@@ -229,22 +243,13 @@ func (v *Volumes) unstageDevice(ctx context.Context, d Driver, b *bound) error {
 
 // removeFile unmounts and removes a file on which a device may be mounted.
 func (v *Volumes) removeFile(path string) error {
-	for range unmountRounds {
-		mounted, err := v.cfg.Host.Mounted(path)
-		if err != nil {
-			return err
-		}
-		if !mounted {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("remove device: %w", err)
-			}
-			return nil
-		}
-		if err := v.cfg.Host.Unmount(path); err != nil {
-			return err
-		}
+	if err := v.unmountAll(path, v.cfg.Host.Unmount); err != nil {
+		return err
 	}
-	return fmt.Errorf("something keeps mounting on %s", path)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove device: %w", err)
+	}
+	return nil
 }
 
 // Devices returns the block devices for the next attempt of a container: its volumeDevices. Call it after SetUp has succeeded. The error is

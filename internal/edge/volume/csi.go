@@ -233,23 +233,14 @@ func (v *Volumes) unstage(ctx context.Context, d Driver, b *bound) error {
 // removeMount deletes the directory of a volume that its driver has unmounted. If something is still mounted on target, removeMount
 // unmounts it first, and deletes nothing in it.
 func (v *Volumes) removeMount(ctx context.Context, dir, target string) error {
-	for range unmountRounds {
-		mounted, err := v.cfg.Host.Mounted(target)
-		if err != nil {
-			return err
-		}
-		if !mounted {
-			// This fails if target is not empty, because a driver may keep data there without a mount.
-			if err := v.cfg.Disk.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("remove mount point that the driver has unmounted: %w", err)
-			}
-			return v.cfg.Host.RemoveTree(ctx, dir)
-		}
-		if err := v.cfg.Host.Unmount(target); err != nil {
-			return err
-		}
+	if err := v.unmountAll(target, v.cfg.Host.Unmount); err != nil {
+		return err
 	}
-	return fmt.Errorf("something keeps mounting on %s", target)
+	// This fails if target is not empty, because a driver may keep data there without a mount.
+	if err := v.cfg.Disk.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove mount point that the driver has unmounted: %w", err)
+	}
+	return v.cfg.Host.RemoveTree(ctx, dir)
 }
 
 func publishSecret(in *csispec.Input) *v1.SecretReference {

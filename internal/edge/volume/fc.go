@@ -89,6 +89,15 @@ func (v *Volumes) connectFC(ctx context.Context, src *v1.FCVolumeSource) (device
 	return devices, err
 }
 
+// disconnectFC removes a disk that is not mounted any more.
+func (v *Volumes) disconnectFC(ctx context.Context, disk, dir string) error {
+	devices, err := v.fcDevices(fcOfPath(disk))
+	if err != nil {
+		return err
+	}
+	return v.removeDisks(ctx, dir, devices)
+}
+
 // fcDevices finds the devices of a disk by the links that udev makes: in by-path pci-<address>-fc-0x<port name>-lun-<unit>, and in by-id
 // scsi-<identifier>.
 func (v *Volumes) fcDevices(ids []string, unit int, byPort bool) (devices []string, err error) {

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -62,17 +63,13 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	}
 	names = nil
 	for _, uid := range pods {
-		all, err := v.csiOf(uid)
-		if err == nil {
-			var disks []*bound
-			disks, err = v.sanOf(uid)
-			all = append(all, disks...)
-		}
-		if err != nil {
+		csi, errCSI := v.csiOf(uid)
+		disks, errSAN := v.sanOf(uid)
+		if err := errors.Join(errCSI, errSAN); err != nil {
 			v.cfg.Log.Warn("it is not known which volumes are in use", "pod", uid, "err", err)
 			return nil, false
 		}
-		for _, b := range all {
+		for _, b := range slices.Concat(csi, disks) {
 			if name := b.unique(); b.Attach && !slices.Contains(names, name) {
 				names = append(names, name)
 			}

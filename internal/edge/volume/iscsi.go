@@ -96,20 +96,32 @@ const maxPaths = 32
 // maxUnit is the greatest number of a logical unit that the API allows.
 const maxUnit = 255
 
+// maxISCSIName is the longest name of a target or of an initiator, in bytes (RFC 3720).
+const maxISCSIName = 223
+
+// checkISCSIName returns an error if a name could be an option of iscsiadm or a path.
+func checkISCSIName(field, name string) error {
+	if name == "" || len(name) > maxISCSIName || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '/' }) {
+		return fmt.Errorf("iscsi.%s %q is not a valid name", field, name)
+	}
+	return nil
+}
+
 // check returns an error if a name is not one that iscsiadm takes, or cannot be part of a path.
 func (t *iscsiTarget) check() error {
-	names := map[string]string{"iqn": t.IQN, "iscsiInterface": t.InitIface}
+	if err := checkISCSIName("iscsiInterface", t.InitIface); err != nil {
+		return err
+	}
+	qualified := []struct{ field, name string }{{"iqn", t.IQN}}
 	if t.InitiatorName != "" {
-		names["initiatorName"] = t.InitiatorName
+		qualified = append(qualified, struct{ field, name string }{"initiatorName", t.InitiatorName})
 	}
-	for field, name := range names {
-		if name == "" || len(name) > 223 || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '/' }) {
-			return fmt.Errorf("iscsi.%s %q is not a valid name", field, name)
+	for _, q := range qualified {
+		if err := checkISCSIName(q.field, q.name); err != nil {
+			return err
 		}
-	}
-	for field, name := range names {
-		if field != "iscsiInterface" && !strings.HasPrefix(name, "iqn.") && !strings.HasPrefix(name, "eui.") && !strings.HasPrefix(name, "naa.") {
-			return fmt.Errorf("iscsi.%s %q must begin with iqn., eui. or naa.", field, name)
+		if !strings.HasPrefix(q.name, "iqn.") && !strings.HasPrefix(q.name, "eui.") && !strings.HasPrefix(q.name, "naa.") {
+			return fmt.Errorf("iscsi.%s %q must begin with iqn., eui. or naa.", q.field, q.name)
 		}
 	}
 	if t.unit < 0 || t.unit > maxUnit {
@@ -153,25 +165,7 @@ func iscsiOfPath(disk string) *iscsiTarget {
 
 // iscsiOf returns the target of a disk that was connected: from the file in its directory, or else from the directory's path.
 func (v *Volumes) iscsiOf(b *bound, dir string) *iscsiTarget {
-	t := &iscsiTarget{}
-	text, err := v.cfg.Disk.ReadFile(filepath.Join(dir, iscsiFile))
-	if err == nil {
-		err = json.Unmarshal(text, t)
-	}
-	if err == nil {
-		if t.unit, err = strconv.Atoi(t.Lun); err == nil && len(t.Portals) == 0 {
-			err = errors.New("no portals")
-		}
-	}
-	for i := 0; err == nil && i < len(t.Portals); i++ {
-		t.Portals[i], err = portalOf(t.Portals[i])
-	}
-	if err == nil {
-		err = t.check()
-	}
-	if err == nil && t.path() != b.Disk {
-		err = fmt.Errorf("it is the file of another disk: %s", t.path())
-	}
+	t, err := v.readISCSI(b, dir)
 	if err == nil {
 		return t
 	}
@@ -179,6 +173,36 @@ func (v *Volumes) iscsiOf(b *bound, dir string) *iscsiTarget {
 		v.cfg.Log.Warn("the file about an iSCSI disk is not valid: only the portal in the name of its directory is used", "dir", dir, "err", err)
 	}
 	return iscsiOfPath(b.Disk)
+}
+
+// readISCSI reads the file in the directory of a disk.
+func (v *Volumes) readISCSI(b *bound, dir string) (*iscsiTarget, error) {
+	text, err := v.cfg.Disk.ReadFile(filepath.Join(dir, iscsiFile))
+	if err != nil {
+		return nil, err
+	}
+	t := &iscsiTarget{}
+	if err := json.Unmarshal(text, t); err != nil {
+		return nil, err
+	}
+	if t.unit, err = strconv.Atoi(t.Lun); err != nil {
+		return nil, err
+	}
+	if len(t.Portals) == 0 || len(t.Portals) > 1+maxPaths {
+		return nil, fmt.Errorf("it has %d portals", len(t.Portals))
+	}
+	for i := range t.Portals {
+		if t.Portals[i], err = portalOf(t.Portals[i]); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	if t.path() != b.Disk {
+		return nil, fmt.Errorf("it is the file of another disk: %s", t.path())
+	}
+	return t, nil
 }
 
 // session returns the session with a portal of the target, or nil if there is none.
@@ -412,10 +436,16 @@ func (v *Volumes) iscsiDevices(t *iscsiTarget) (devices []string, err error) {
 	return devices, nil
 }
 
-// logoutISCSI logs out of a target whose disk was removed. It does not log out of a session in which the machine still sees another disk of the
-// target: that is another volume, or none of Kubernetes.
-func (v *Volumes) logoutISCSI(ctx context.Context, b *bound, dir string) error {
-	t := v.iscsiOf(b, dir)
+// disconnectISCSI removes a disk that is not mounted any more, and logs out of its target. It does not log out of a session in which the machine still
+// sees another disk of the target: that is another volume, or none of Kubernetes.
+func (v *Volumes) disconnectISCSI(ctx context.Context, t *iscsiTarget, dir string) error {
+	devices, err := v.iscsiDevices(t)
+	if err != nil {
+		return err
+	}
+	if err := v.removeDisks(ctx, dir, devices); err != nil {
+		return err
+	}
 	unlock, err := v.lockTarget(ctx, t)
 	if err != nil {
 		return err

@@ -110,6 +110,10 @@ func TestNFS(t *testing.T) {
 	if got := strings.ReplaceAll(d, f.root, "ROOT"); got != at {
 		t.Errorf("the container gets %s", got)
 	}
+	mounts, err := f.Mounts(t.Context(), volume.MountInput{Pod: p, Container: &p.Spec.Containers[0]})
+	if err != nil || !mounts[0].Readonly {
+		t.Errorf("the mount of a read-only volume: %v, %v", mounts, err)
+	}
 	if err := os.WriteFile(filepath.Join(d, "data"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}

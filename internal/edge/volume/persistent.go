@@ -267,27 +267,18 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 // mountLocal gives the volume to the pod's fsGroup.
 func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, b *bound, first bool) error {
 	dir := b.dir(v.layout, p.UID)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return fmt.Errorf("make volume directory: %w", err)
-	}
-	mounted, err := v.cfg.Host.Mounted(dir)
-	if err != nil {
-		return err
-	}
 	device, err := v.cfg.Host.IsBlockDevice(b.Path)
 	if err != nil {
 		return err
 	}
-	if !mounted {
-		path := b.Path
+	err = v.bindVolume(dir, func() (string, error) {
 		if device {
-			if path, err = v.mountLocalDevice(ctx, pv, b); err != nil {
-				return err
-			}
+			return v.mountLocalDevice(ctx, pv, b)
 		}
-		if err := v.bindLocal(path, dir); err != nil {
-			return err
-		}
+		return b.Path, nil
+	})
+	if err != nil {
+		return err
 	}
 	options := pv.Spec.MountOptions
 	if device { // mountLocalDevice has mounted the file system with the options
@@ -310,7 +301,19 @@ func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 	return nil
 }
 
-func (v *Volumes) bindLocal(path, dir string) error {
+// bindVolume makes a bind mount on dir, the directory of a pod's volume, unless something is mounted there. source returns what is mounted.
+func (v *Volumes) bindVolume(dir string, source func() (path string, err error)) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return fmt.Errorf("make volume directory: %w", err)
+	}
+	mounted, err := v.cfg.Host.Mounted(dir)
+	if err != nil || mounted {
+		return err
+	}
+	path, err := source()
+	if err != nil {
+		return err
+	}
 	f, err := v.cfg.Host.OpenDir(path)
 	switch {
 	case errors.Is(err, unix.ENOENT):

@@ -2,13 +2,10 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,15 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
-// A disk of a storage area network (SAN), which is reached by iSCSI or by Fibre Channel, has these paths. Upstream's kubelet has the same.
-// <disk> is iface-<interface>/<portal>-<target>-lun-<unit> for iSCSI, and <port names>-lun-<unit> or <identifiers> for Fibre Channel.
-//
-//	<root>/plugins/kubernetes.io/<kind>/<disk>                        mount of the disk's file system, bind-mounted for each pod
-//	<root>/plugins/kubernetes.io/<kind>/volumeDevices/<disk>/<uid>    volumeMode Block: bind mount of the device for one pod
-//	<root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>             the volume of a pod
-//	<root>/pods/<uid>/volumeDevices/kubernetes.io~<kind>/<persistent volume>    link to the device, for the runtime
-//
-// Pods of a node share a disk. The first one connects it, and the machine disconnects it when the last one has ended. Nothing is disconnected
+// Pods of a node share a disk of a storage area network. The first one connects it, and the machine disconnects it when the last one has ended. Nothing is disconnected
 // while its file system is mounted, in whatever mount namespace.
 
 // SCSI finds, adds and removes the disks of a storage area network. hostfs.Host says what the methods do. None of them waits for a disk for
@@ -53,26 +42,6 @@ const (
 	scanWithin = time.Minute
 )
 
-// san reports whether volumes of this kind are disks of a storage area network.
-func (k kind) san() bool { return k == kindISCSI || k == kindFC }
-
-func (l layout) sanPlugin(k kind) string {
-	return filepath.Join(l.root, pluginsDir, "kubernetes.io", string(k))
-}
-
-// sanDisk returns the directory of a disk, on which its file system is mounted. For a block volume, it contains a bind mount of the device
-// for each pod.
-func (l layout) sanDisk(b *bound) string {
-	if b.Block {
-		return filepath.Join(l.sanPlugin(b.Kind), devicesDir, b.Disk)
-	}
-	return filepath.Join(l.sanPlugin(b.Kind), b.Disk)
-}
-
-func (l layout) sanDevice(uid types.UID, b *bound) string {
-	return filepath.Join(l.sanDisk(b), string(uid))
-}
-
 // setDisk completes the record of a volume on a disk of a storage area network. It returns an error if the source of the volume is not valid.
 func (b *bound) setDisk(pv *v1.PersistentVolume) (err error) {
 	b.Block = claims.Block(pv)
@@ -84,20 +53,6 @@ func (b *bound) setDisk(pv *v1.PersistentVolume) (err error) {
 	b.Kind, b.ReadOnly = kindFC, b.ReadOnly || pv.Spec.FC.ReadOnly
 	b.Disk, b.Handle, err = fcNames(pv.Spec.FC)
 	return err
-}
-
-// checkDiskPath returns an error if the path of a disk's directory, from a record or from the mount table, is not one of the kind.
-func checkDiskPath(k kind, disk string) error {
-	parts := strings.Split(disk, "/")
-	if want := map[kind]int{kindISCSI: 2, kindFC: 1}[k]; len(parts) != want || k == kindISCSI && !strings.HasPrefix(parts[0], "iface-") {
-		return fmt.Errorf("%q is not the directory of a disk", disk)
-	}
-	for _, part := range parts {
-		if err := checkName("directory of the disk", part); err != nil || part == devicesDir {
-			return fmt.Errorf("%q is not the directory of a disk", disk)
-		}
-	}
-	return nil
 }
 
 // setUpSAN sets up a volume whose disk the pod itself names. Such a volume has no persistent volume: it is treated like one with the name of the
@@ -133,7 +88,6 @@ func (v *Volumes) mountSAN(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolu
 			return err
 		}
 	}
-	at := v.layout.sanDisk(b)
 	if b.Block {
 		device, err := v.connect(ctx, pv, b)
 		if err != nil {
@@ -144,30 +98,9 @@ func (v *Volumes) mountSAN(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolu
 		}
 		return v.holdDevice(v.layout.sanDevice(p.UID, b), device)
 	}
-	mounted, err := v.cfg.Host.Mounted(at)
-	if err != nil {
-		return err
-	}
-	if !mounted {
-		device, err := v.connect(ctx, pv, b)
-		if err != nil {
-			return err
-		}
-		if err := v.mountDisk(ctx, &disk{device: device, dir: at, fsType: fsTypeOf(pv), options: pv.Spec.MountOptions, readOnly: b.ReadOnly}); err != nil {
-			return err
-		}
-	}
 	dir := b.dir(v.layout, p.UID)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return fmt.Errorf("make volume directory: %w", err)
-	}
-	if mounted, err = v.cfg.Host.Mounted(dir); err != nil {
+	if err := v.bindVolume(dir, func() (string, error) { return v.mountSANDisk(ctx, pv, b) }); err != nil {
 		return err
-	}
-	if !mounted {
-		if err := v.bindLocal(at, dir); err != nil {
-			return err
-		}
 	}
 	if b.ReadOnly {
 		_, err := v.cfg.Host.SetMountOptions(dir, []string{"ro"})
@@ -179,6 +112,20 @@ func (v *Volumes) mountSAN(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolu
 	return nil
 }
 
+// mountSANDisk mounts the file system of a disk, unless it is mounted already, and returns the directory of the mount.
+func (v *Volumes) mountSANDisk(ctx context.Context, pv *v1.PersistentVolume, b *bound) (string, error) {
+	at := v.layout.sanDisk(b)
+	mounted, err := v.cfg.Host.Mounted(at)
+	if err != nil || mounted {
+		return at, err
+	}
+	device, err := v.connect(ctx, pv, b)
+	if err != nil {
+		return "", err
+	}
+	return at, v.mountDisk(ctx, &disk{device: device, dir: at, fsType: fsTypeOf(pv), options: pv.Spec.MountOptions, readOnly: b.ReadOnly})
+}
+
 // connect connects the disk of a volume, unless it is connected, and returns the path of its device: of the multipath device if the disk has several paths.
 func (v *Volumes) connect(ctx context.Context, pv *v1.PersistentVolume, b *bound) (device string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
@@ -188,19 +135,19 @@ func (v *Volumes) connect(ctx context.Context, pv *v1.PersistentVolume, b *bound
 		return "", fmt.Errorf("make directory of the disk: %w", err)
 	}
 	var devices []string
-	several := false
+	multipath := false
 	if b.Kind == kindISCSI {
-		several = len(pv.Spec.ISCSI.Portals) > 0
+		multipath = len(pv.Spec.ISCSI.Portals) > 0
 		devices, err = v.connectISCSI(ctx, pv, dir)
 	} else {
-		several = len(pv.Spec.FC.TargetWWNs) > 1 || len(pv.Spec.FC.WWIDs) > 1
+		multipath = len(pv.Spec.FC.TargetWWNs) > 1 || len(pv.Spec.FC.WWIDs) > 1
 		devices, err = v.connectFC(ctx, pv.Spec.FC)
 	}
 	if err != nil {
 		return "", err
 	}
 	patience := time.Duration(0)
-	if several && len(devices) > 1 {
+	if multipath && len(devices) > 1 {
 		patience = multipathWithin
 	}
 	_ = poll(ctx, patience, func() bool {
@@ -250,106 +197,6 @@ func fsTypeOf(pv *v1.PersistentVolume) string {
 	return pv.Spec.FC.FSType
 }
 
-// sanOf lists the volumes of a pod on disks of a storage area network: those with a record, and those that upstream's kubelet has set up.
-func (v *Volumes) sanOf(uid types.UID) ([]*bound, error) {
-	records, err := v.records(uid)
-	if err != nil {
-		return nil, err
-	}
-	var all []*bound
-	for _, b := range records {
-		if b.Kind.san() {
-			all = append(all, &b)
-		}
-	}
-	for _, k := range []kind{kindISCSI, kindFC} {
-		if all, err = v.findSAN(uid, k, all); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-// findSAN adds the volumes of a pod that have no record: they are on the disks whose file system is mounted for the pod, and those whose device is.
-func (v *Volumes) findSAN(uid types.UID, k kind, all []*bound) ([]*bound, error) {
-	plugin, err := v.cfg.Disk.Resolve(v.layout.sanPlugin(k)) // as the mount table names it
-	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("resolve directory of disks: %w", err)
-	}
-	parent := filepath.Join(v.layout.volumes(uid), k.dir())
-	entries, err := v.cfg.Disk.ReadDir(parent)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list volumes: %w", err)
-	}
-	add := func(name, disk string, block bool) {
-		b := &bound{PersistentVolume: name, Kind: k, Disk: disk, Handle: handleOf(k, disk), Attach: v.cfg.Claims != nil, Block: block, Done: true}
-		if checkDiskPath(k, disk) == nil && !slices.ContainsFunc(all, func(have *bound) bool { return have.key() == b.key() && have.Block == block }) {
-			all = append(all, b)
-		}
-	}
-	for _, e := range entries {
-		points, err := v.cfg.Host.MountsOfSame(filepath.Join(parent, e.Name()), plugin)
-		if err != nil {
-			return nil, err
-		}
-		for _, point := range points {
-			add(e.Name(), strings.TrimPrefix(point, plugin+"/"), false)
-		}
-	}
-	if there, err := v.entryOf(filepath.Dir(v.layout.devicesOf(uid, k)), k.dir()); there == nil || err != nil {
-		return all, err
-	}
-	disks, err := v.disksBelow(filepath.Join(plugin, devicesDir), map[kind]int{kindISCSI: 2, kindFC: 1}[k])
-	if err != nil {
-		return nil, err
-	}
-	for _, disk := range disks {
-		held, err := v.entryOf(filepath.Join(plugin, devicesDir, disk), string(uid))
-		if err != nil {
-			return nil, err
-		}
-		if held != nil {
-			add(filepath.Base(disk), disk, true)
-		}
-	}
-	return all, nil
-}
-
-// disksBelow lists the directories of disks that are this many levels below a directory.
-func (v *Volumes) disksBelow(dir string, levels int) (disks []string, err error) {
-	entries, err := v.cfg.Disk.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list disks: %w", err)
-	}
-	for _, e := range entries {
-		if levels == 1 {
-			disks = append(disks, e.Name())
-			continue
-		}
-		below, err := v.disksBelow(filepath.Join(dir, e.Name()), levels-1)
-		if err != nil {
-			return nil, err
-		}
-		for _, one := range below {
-			disks = append(disks, filepath.Join(e.Name(), one))
-		}
-	}
-	return disks, nil
-}
-
-// handleOf returns the name that the attach-detach controller gives to a disk, from the path of its directory.
-func handleOf(k kind, disk string) string {
-	if k == kindISCSI {
-		t := iscsiOfPath(disk)
-		return fmt.Sprintf("%s:%s:%s", strings.TrimSuffix(t.Portals[0], ":"+iscsiPort), t.IQN, t.Lun)
-	}
-	ids, unit, byPort := fcOfPath(disk)
-	return fcHandle(ids, unit, byPort)
-}
-
 // takeDownSAN unmounts the volumes of a pod on disks of a storage area network, and disconnects the disks that no other pod of the node uses. It does so
 // for all of them concurrently.
 func (v *Volumes) takeDownSAN(ctx context.Context, uid types.UID) error {
@@ -390,7 +237,7 @@ func (v *Volumes) takeDownDisk(ctx context.Context, uid types.UID, b *bound, own
 	if err != nil {
 		return err
 	}
-	if len(others) == 0 && !slices.ContainsFunc(own, func(o *bound) bool { return o != b && o.key() == b.key() && v.isThere(uid, o) }) {
+	if len(others) == 0 && !slices.ContainsFunc(own, func(o *bound) bool { return o != b && o.key() == b.key() && o.Block == b.Block && v.isThere(uid, o) }) {
 		if err := v.releaseDisk(ctx, b); err != nil {
 			return err
 		}
@@ -408,48 +255,31 @@ func (v *Volumes) isThere(uid types.UID, b *bound) bool {
 	return there || err != nil
 }
 
-// unmapDevice undoes holdDevice and linkDevice.
-func (v *Volumes) unmapDevice(uid types.UID, b *bound, held string) error {
-	if err := v.cfg.Host.DetachLoop(held); err != nil {
-		return err
-	}
-	if err := v.removeFile(held); err != nil {
-		return err
-	}
-	if err := os.Remove(v.layout.deviceLink(uid, b)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove link to device: %w", err)
-	}
-	return nil
-}
-
-// releaseDisk unmounts a disk that no pod uses any more, disconnects it, and removes its directory. The file system is never detached lazily: it
-// would still be written to when its disk is gone.
+// releaseDisk unmounts a disk that no pod uses any more, as a file system or as a device, and removes its directory. It disconnects the disk, unless
+// pods use it in the other volumeMode. The file system is never detached lazily: it would still be written to when its disk is gone.
 func (v *Volumes) releaseDisk(ctx context.Context, b *bound) error {
 	dir := v.layout.sanDisk(b)
 	if there, err := v.entryOf(filepath.Dir(dir), filepath.Base(dir)); err != nil || there == nil {
 		return err
 	}
-	for range unmountRounds {
-		mounted, err := v.cfg.Host.Mounted(dir)
-		if err != nil {
-			return err
-		}
-		if !mounted {
-			break
-		}
-		if _, err := v.runTool(ctx, dir, unmountWithin, "umount", "-c", dir); err != nil {
-			return fmt.Errorf("unmount the disk: %w", err)
-		}
+	err := v.unmountAll(dir, func(dir string) error {
+		_, err := v.runTool(ctx, dir, unmountWithin, "umount", "-c", dir)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("unmount the disk: %w", err)
 	}
-	if mounted, err := v.cfg.Host.Mounted(dir); err != nil || mounted {
-		return errors.Join(err, fmt.Errorf("something keeps mounting on %s", dir))
-	}
-	devices, err := v.devicesOfDisk(b, dir)
-	if err == nil {
-		err = v.removeDisks(ctx, dir, devices)
-	}
-	if err == nil && b.Kind == kindISCSI {
-		err = v.logoutISCSI(ctx, b, dir)
+	other := *b
+	other.Block = !b.Block
+	otherDir := v.layout.sanDisk(&other)
+	asOther, err := v.entryOf(filepath.Dir(otherDir), filepath.Base(otherDir))
+	switch {
+	case err != nil:
+	case asOther != nil: // a pod has the disk in the other volumeMode
+	case b.Kind == kindISCSI:
+		err = v.disconnectISCSI(ctx, v.iscsiOf(b, dir), dir)
+	default:
+		err = v.disconnectFC(ctx, b.Disk, dir)
 	}
 	if err != nil {
 		return fmt.Errorf("disconnect the disk: %w", err)
@@ -461,15 +291,6 @@ func (v *Volumes) releaseDisk(ctx context.Context, b *bound) error {
 		_ = os.Remove(filepath.Dir(dir)) // the directory of the interface; it stays if there are other disks
 	}
 	return nil
-}
-
-// devicesOfDisk returns the devices of a disk that is not mounted any more.
-func (v *Volumes) devicesOfDisk(b *bound, dir string) ([]string, error) {
-	if b.Kind == kindISCSI {
-		return v.iscsiDevices(v.iscsiOf(b, dir))
-	}
-	ids, unit, byPort := fcOfPath(b.Disk)
-	return v.fcDevices(ids, unit, byPort)
 }
 
 // removeDisks makes the kernel forget devices, and the multipath devices that were made of them.

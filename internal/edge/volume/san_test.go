@@ -567,3 +567,24 @@ func TestSANDiskWaitsForTheController(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A disk that one pod has as a file system and another one as a device stays connected until both have ended.
+func TestISCSIDiskInBothModes(t *testing.T) {
+	t.Parallel()
+	device := emptyDisk(t)
+	h := &sanHost{portals: map[string]map[int]string{portal: {0: device}}}
+	f := newSAN(t, h)
+	pv := f.claims.bind("c", v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: portal, IQN: iqn}})
+	pv.Spec.VolumeMode = ptr(v1.PersistentVolumeBlock)
+	setUp(t, f, iscsiPod("uid-1", v1.ISCSIVolumeSource{}))
+	setUp(t, f, raw(claimPod("uid-2", "c"), "v"))
+	f.down(t, "uid-1")
+	if len(h.removed) > 0 || len(h.sessions) != 1 {
+		t.Errorf("the device of a pod was taken away: removed %v, sessions %v", h.removed, h.sessions)
+	}
+	f.down(t, "uid-2")
+	if len(h.removed) != 1 {
+		t.Errorf("removed disks: %v", h.removed)
+	}
+	f.nothingLeft(t, h)
+}

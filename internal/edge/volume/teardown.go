@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// unmountRounds is how often TearDown reads the mount table at most. Each mount of a stack of mounts on one directory takes one round.
+// unmountRounds is how often the mount table is read at most to unmount a directory. Each mount of a stack of mounts on one directory takes one round.
 const unmountRounds = 16
 
 // TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
@@ -89,8 +89,8 @@ func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("list volumes: %w", err)
 	}
 	for _, e := range entries {
-		switch kind(strings.TrimPrefix(e.Name(), pluginPrefix)) {
-		case kindCSI, kindNFS, kindISCSI, kindFC:
+		switch e.Name() {
+		case kindCSI.dir(), kindNFS.dir(), kindISCSI.dir(), kindFC.dir():
 			continue
 		}
 		began := time.Now()
@@ -134,6 +134,20 @@ func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 		}
 	}
 	return fmt.Errorf("something keeps mounting below %s: find it with `findmnt -R %s`", dir, dir)
+}
+
+// unmountAll calls unmount until nothing is mounted on the directory or file at a path.
+func (v *Volumes) unmountAll(path string, unmount func(path string) error) error {
+	for range unmountRounds {
+		mounted, err := v.cfg.Host.Mounted(path)
+		if err != nil || !mounted {
+			return err
+		}
+		if err := unmount(path); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("something keeps mounting on %s", path)
 }
 
 // Orphans lists the pods that have a directory and for which known returns false.
