@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status example-csi build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm vuln clean
+.PHONY: help up down status example-csi build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-kubeadm conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm kubeadm vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ vm-down: dev ## end the virtual machine and leave nothing behind but its image i
 test-vm: dev packager ## tests of a node on a real machine: systemd, packages, power cuts, an NFS outage, take-over (an hour without KVM)
 	@$(DEV) vm prepare
 	cd tools && WHERRY_VM=1 go test ./test/vm -count=1 -v -timeout 180m $(if $(RUN),-run '$(RUN)')
+
+kubeadm: dev ## a cluster of two nodes made by kubeadm, its control plane static pods: init, join, certificates, upgrade, reset; KEEP=1 leaves it up: docs/kubeadm.md
+	@$(DEV) kubeadm walk $(if $(KEEP),--keep) $(if $(NODE),--node=$(NODE))
 
 # It needs the database: https://vuln.go.dev, or what GOVULNDB names.
 vuln: ## look for known vulnerabilities in what the agent calls (govulncheck); skipped where its database is out of reach
@@ -137,6 +140,9 @@ conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file 
 
 conformance-node: ## upstream's node suite (e2e_node.test) the same way: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=node --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'
+
+conformance-kubeadm: ## upstream's [Conformance] tests on two nodes of a cluster that kubeadm makes, with the same options: docs/kubeadm.md
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=kubeadm $(if $(filter-out \[NodeConformance\],$(FOCUS)),--focus='$(FOCUS)') --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
 
 # What fails is run once more alone, and the output says so: here a busy machine is no news, in a whole run it is.
 conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt, node-ci.txt

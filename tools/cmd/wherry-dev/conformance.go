@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-node/wherry/tools/internal/conformance"
-	"github.com/wherry-node/wherry/tools/internal/dev"
+	"github.com/wherry-node/wherry/tools/internal/unit"
 )
 
 // toEnd is how long a test run may take to clean up after it is asked to stop.
@@ -30,8 +31,11 @@ func conformanceCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.Suite != conformance.SuiteCluster && o.Suite != conformance.SuiteNode {
-				return fmt.Errorf("--suite=%s is neither %s nor %s", o.Suite, conformance.SuiteCluster, conformance.SuiteNode)
+			if !slices.Contains([]string{conformance.SuiteCluster, conformance.SuiteNode, conformance.SuiteKubeadm}, o.Suite) {
+				return fmt.Errorf("--suite=%s is not %s, %s or %s", o.Suite, conformance.SuiteCluster, conformance.SuiteNode, conformance.SuiteKubeadm)
+			}
+			if o.Suite == conformance.SuiteKubeadm && !cmd.Flags().Changed("focus") {
+				o.Focus = conformance.FocusKubeadm
 			}
 			if o.Node != "wherry" && o.Node != "kubelet" {
 				return fmt.Errorf("--node=%s is neither wherry nor kubelet", o.Node)
@@ -58,7 +62,11 @@ func conformanceCommand() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
 			}
-			err = outside(ctx, o)
+			if o.Suite == conformance.SuiteKubeadm { // its nodes have namespaces of their own
+				err = conformance.Run(ctx, o)
+			} else {
+				err = outside(ctx, o)
+			}
 			if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				err = fmt.Errorf("not done within --limit=%v (the start counts), so the run was ended: %w", limit, err)
 			}
@@ -66,7 +74,7 @@ func conformanceCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster) or node (of one node)")
+	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster), node (of one node) or kubeadm (e2e on the two nodes of a cluster that kubeadm makes)")
 	fs.StringVar(&o.Node, "node", "wherry", "the node agent: wherry, or kubelet (upstream's)")
 	fs.StringVar(&o.Runtime, "runtime", "", "containerd2 (default) or debian: Debian's containerd, which has no container events")
 	fs.StringVar(&o.Focus, "focus", conformance.FocusDefault, "regular expression of the tests to run")
@@ -84,17 +92,17 @@ func conformanceCommand() *cobra.Command {
 	return cmd
 }
 
-// systemctlCommand returns the command that upstream's tests run in place of systemctl (see dev.Unit).
+// systemctlCommand returns the command that other programs run in place of systemctl (package unit).
 func systemctlCommand() *cobra.Command {
-	var dir string
+	var file string
 	cmd := &cobra.Command{
 		Use: "systemctl", Hidden: true,
-		Short: "Stop or restart the node agent of a conformance run, as systemctl does",
+		Short: "Start, stop or restart a node agent of this tool, as systemctl does",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return dev.Unit(cmd.Context(), dir, args, cmd.OutOrStdout())
+			return unit.Systemctl(cmd.Context(), file, args, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "directory of the run")
+	cmd.Flags().StringVar(&file, "unit", "", "file that describes the unit")
 	return cmd
 }
 

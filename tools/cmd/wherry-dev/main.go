@@ -29,7 +29,7 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), downCommand(), statusCommand(), csiExampleCommand(), packagesCommand(), buildCommand(), releaseCommand(), imagesCommand(), runtimeCommand(), withPlaneCommand(), conformanceCommand(), systemctlCommand(), integrationCommand(), vmCommand())
+	root.AddCommand(upCommand(), downCommand(), statusCommand(), csiExampleCommand(), packagesCommand(), buildCommand(), releaseCommand(), imagesCommand(), runtimeCommand(), withPlaneCommand(), conformanceCommand(), systemctlCommand(), integrationCommand(), vmCommand(), kubeadmCommand())
 	return root
 }
 

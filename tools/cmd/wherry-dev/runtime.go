@@ -24,6 +24,8 @@ func runtimeCommand() *cobra.Command {
 	fs.StringVar(&c.Dir, "dir", "", "directory of the instance; its path must be short, because a unix socket is in it")
 	fs.StringVar(&c.PodSubnet, "pod-subnet", "10.88.0.0/24", "addresses of its pods; no two instances may share them")
 	fs.StringVar(&flavor, "flavor", string(runtime.Containerd2), "containerd2 (pinned) or debian (1.6)")
+	fs.StringVar(&c.Registries, "registries", "", "directory of registry configurations, HOST/hosts.toml")
+	fs.BoolVar(&c.Routed, "routed", false, "do not masquerade what pods send, because their addresses have routes outside the node")
 	fs.BoolVar(&c.NoNetwork, "no-network", false, "write no CNI configuration yet, so that pods without hostNetwork cannot start")
 	complete := func() error {
 		root, err := checkout()

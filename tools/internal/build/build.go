@@ -79,6 +79,8 @@ func Targets() []Target {
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csi/", "tool"}},
 		{Name: "CoreDNS", Module: "tools/coredns", Env: static, Makes: []string{"images/coredns"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/coredns", "."}},
+		{Name: "kubernetes", Module: "controlplane", Env: static, Makes: []string{"images/kubernetes"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/images/kubernetes", "./cmd/kubernetes"}},
 		{Name: "e2e.test", Module: "conformance", Env: static, Makes: []string{"conformance/e2e.test"}, OnDemand: true,
 			Args: []string{"test", "-c", "-vet=off", "-tags", "grpcnotrace", "-ldflags", kubernetesFlags(), "-o", "{bin}/conformance/e2e.test", "k8s.io/kubernetes/test/e2e"}},
 		{Name: "e2e_node.test", Module: "conformance", Env: static, Makes: []string{"conformance/e2e_node.test"}, OnDemand: true,

@@ -22,12 +22,13 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/debian"
 	"github.com/wherry-node/wherry/tools/internal/dev"
 	"github.com/wherry-node/wherry/tools/internal/images"
+	"github.com/wherry-node/wherry/tools/internal/kubeadm"
 )
 
 // Options configure a run of the tests.
 type Options struct {
 	Checkout string
-	Suite    string // SuiteCluster or SuiteNode; "" is SuiteCluster
+	Suite    string // SuiteCluster, SuiteNode or SuiteKubeadm; "" is SuiteCluster
 	Node     string // node agent under test: wherry or kubelet
 	Runtime  string // containerd2 or debian; "" is containerd2
 	Focus    string // regular expression of the tests to run (ginkgo's --focus)
@@ -54,6 +55,9 @@ func Build(ctx context.Context, o Options) error {
 		o.suite().program, "conformance programs", "conformance applets"}
 	if o.Node == "kubelet" {
 		names = append(names, "kubelet")
+	}
+	if o.Suite == SuiteKubeadm {
+		names = append(names, "kubernetes", "CoreDNS")
 	}
 	if err := debian.Install(ctx, debian.Needed(), o.Progress); err != nil {
 		return err
@@ -95,18 +99,17 @@ func (o Options) copyCertificate(ctx context.Context) error {
 	return nil
 }
 
-// Run runs the tests on a new cluster, prints the table of results, and ends everything. The calling process must be in new network and
-// mount namespaces.
+// cluster is what the tests run on: a dev.Env, or the two nodes of a kubeadm.Cluster.
+type cluster interface {
+	Up(ctx context.Context) error
+	Down(ctx context.Context) error
+	// Kubeconfig returns the path of the administrator's kubeconfig.
+	Kubeconfig() string
+}
+
+// Run runs the tests on a new cluster, prints the table of results, and ends everything. Except for SuiteKubeadm, the calling process must be
+// in new network and mount namespaces.
 func Run(ctx context.Context, o Options) (err error) {
-	if err := prepareNetwork(ctx); err != nil {
-		return err
-	}
-	// Mounts propagate between containers and the node (MS_SHARED), as on a machine with systemd.
-	for _, flag := range []uintptr{syscall.MS_PRIVATE, syscall.MS_SHARED} {
-		if err := syscall.Mount("", "/", "", syscall.MS_REC|flag, ""); err != nil {
-			return fmt.Errorf("share the mounts of the new namespace: %w", err)
-		}
-	}
 	set, err := Images(filepath.Join(o.Checkout, "bin"))
 	if err != nil {
 		return err
@@ -115,15 +118,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := writeArchive(archive, set); err != nil {
 		return err
 	}
-	stop, err := o.serveImages(set)
+	env, stop, err := o.cluster(ctx, archive, set)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	env, err := o.environment(archive)
-	if err != nil {
-		return err
-	}
 	// A run that was killed may have left processes and mounts.
 	if err := env.Down(ctx); err != nil {
 		return err
@@ -169,8 +168,38 @@ func Run(ctx context.Context, o Options) (err error) {
 	return o.report(ctx, ran, testErr, took)
 }
 
+// cluster returns the cluster of the suite, which is not up yet. Up lets the runtimes of its nodes pull the images in set; stop ends that.
+func (o Options) cluster(ctx context.Context, archive string, set []images.Image) (env cluster, stop func(), err error) {
+	if o.Suite == SuiteKubeadm {
+		k := &kubeadmCluster{set: set, registries: o.dir("registries")}
+		k.Cluster, err = kubeadm.New(kubeadm.Options{
+			Checkout: o.Checkout, Agent: o.Node, NoBuild: true, Archives: []string{archive}, Registries: k.registries, Progress: o.Progress,
+		})
+		return k, k.stop, err
+	}
+	if err := prepareNetwork(ctx); err != nil {
+		return nil, nil, err
+	}
+	// Mounts propagate between containers and the node (MS_SHARED), as on a machine with systemd.
+	for _, flag := range []uintptr{syscall.MS_PRIVATE, syscall.MS_SHARED} {
+		if err := syscall.Mount("", "/", "", syscall.MS_REC|flag, ""); err != nil {
+			return nil, nil, fmt.Errorf("share the mounts of the new namespace: %w", err)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	stop, err = serveImages(set, listener, o.dir("registries"))
+	if err != nil {
+		return nil, nil, err
+	}
+	env, err = o.environment(archive)
+	return env, stop, err
+}
+
 // again runs the failed tests once more, one at a time. It returns an error if a test still fails.
-func (o Options) again(ctx context.Context, env *dev.Env, ran Results, testErr error) error {
+func (o Options) again(ctx context.Context, env cluster, ran Results, testErr error) error {
 	failed := ran.failed()
 	fmt.Fprintf(o.Progress, "%d failed; run again, alone: %s\n", len(failed), strings.Join(failed, "; "))
 	o.Procs, o.Repeat, o.Skip = 1, 1, ""
@@ -213,14 +242,11 @@ func writeArchive(path string, set []images.Image) error {
 	return errors.Join(images.WriteArchive(file, set), file.Close())
 }
 
-func (o Options) serveImages(set []images.Image) (stop func(), err error) {
+// serveImages serves images at the listener, and writes the configurations into registries that make a runtime pull from it.
+func serveImages(set []images.Image, listener net.Listener, registries string) (stop func(), err error) {
 	registry, err := NewRegistry(set)
 	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, listener.Close())
 	}
 	server := &http.Server{Handler: registry, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan struct{})
@@ -231,7 +257,7 @@ func (o Options) serveImages(set []images.Image) (stop func(), err error) {
 	return func() {
 		_ = server.Close()
 		<-done
-	}, WriteHosts(o.dir("registries"), listener.Addr().String())
+	}, WriteHosts(registries, listener.Addr().String())
 }
 
 func (o Options) environment(archive string) (*dev.Env, error) {
@@ -260,7 +286,7 @@ func roomFlags() []string {
 
 // ginkgo runs the tests and returns their results, and an error if a test failed. When ctx ends, ginkgo gets an interrupt and still writes
 // its report.
-func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string) (Results, error) {
+func (o Options) ginkgo(ctx context.Context, env cluster, focus, report string) (Results, error) {
 	if err := errors.Join(os.RemoveAll(report), os.MkdirAll(report, 0o755)); err != nil {
 		return nil, err
 	}
@@ -285,6 +311,11 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	}
 	args = append(append(args, o.testProgram(), "--"), own...)
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
+	if k, ok := env.(*kubeadmCluster); ok {
+		if cmd, err = k.Command(ctx, o.bin("conformance/ginkgo"), args...); err != nil {
+			return nil, err
+		}
+	}
 	// The interrupt goes to the whole process group, as from a terminal: each process ends its own tests, and ginkgo writes the report.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
@@ -356,7 +387,7 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		}
 		return o.record(upstream, reference, ran, took)
 	}
-	if o.Whole || o.Suite == SuiteNode && !o.Retry { // a run of the node suite is always stored, unless failed tests run again (Retry)
+	if o.Whole || o.Suite != SuiteCluster && !o.Retry { // a run of the other suites is always stored, unless failed tests run again (Retry)
 		path := o.runs("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

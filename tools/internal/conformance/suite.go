@@ -15,8 +15,9 @@ import (
 
 // These are upstream's test suites that can run here.
 const (
-	SuiteCluster = "e2e"  // k8s.io/kubernetes/test/e2e: tests of a cluster, here with one node
-	SuiteNode    = "node" // k8s.io/kubernetes/test/e2e_node: tests that run on the node itself
+	SuiteCluster = "e2e"     // k8s.io/kubernetes/test/e2e: tests of a cluster, here with one node
+	SuiteNode    = "node"    // k8s.io/kubernetes/test/e2e_node: tests that run on the node itself
+	SuiteKubeadm = "kubeadm" // k8s.io/kubernetes/test/e2e on the two nodes of a cluster that kubeadm makes (package kubeadm)
 )
 
 // RuntimeDebian is the containerd of Debian 12, which sends no container events.
@@ -39,11 +40,18 @@ func (o Options) suite() suite {
 			skip: `\[Serial\]|\[Slow\]|\[Disruptive\]|\[Flaky\]`,
 		}
 	}
-	return suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance"}
+	s := suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance"}
+	if o.Suite == SuiteKubeadm {
+		s.target, s.lists = "conformance-kubeadm", "kubeadm-"
+	}
+	return s
 }
 
-// FocusDefault selects the tests that run by default.
-const FocusDefault = `\[NodeConformance\]`
+// FocusDefault selects the tests that run by default, and FocusKubeadm those of SuiteKubeadm.
+const (
+	FocusDefault = `\[NodeConformance\]`
+	FocusKubeadm = `\[Conformance\]`
+)
 
 // skips returns a regular expression of the tests to leave out. In the node suite these include all tests that the cluster suite has too:
 // more than half of the node suite.
@@ -71,10 +79,10 @@ func (o Options) runs(name string) string {
 	return o.list(name)
 }
 
-// listed returns the tests that must pass. For the cluster suite a file lists them; a run may select only some of them. For the node suite
-// they are the tests that upstream's kubelet passes, except the tests in node-open.txt.
+// listed returns the tests that must pass. For the cluster suite a file lists them; a run may select only some of them. For the other suites
+// they are the tests that upstream's kubelet passes, except the tests in node-open.txt or kubeadm-open.txt.
 func (o Options) listed(reference Reference) ([]string, error) {
-	if o.Suite != SuiteNode {
+	if o.Suite == SuiteCluster {
 		return ReadPasses(o.list("passes.txt"))
 	}
 	open, err := ReadPasses(o.list("open.txt"))
@@ -96,11 +104,15 @@ func (o Options) listed(reference Reference) ([]string, error) {
 }
 
 // arguments returns the arguments of the test program.
-func (o Options) arguments(ctx context.Context, env *dev.Env, report string) ([]string, error) {
+func (o Options) arguments(ctx context.Context, env cluster, report string) ([]string, error) {
 	common := []string{"--report-dir=" + report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true"}
 	if o.Suite != SuiteNode {
+		nodes, root := "1", o.dir("node", "root")
+		if o.Suite == SuiteKubeadm {
+			nodes, root = "2", "/var/lib/kubelet"
+		}
 		return append([]string{"--provider=skeleton", "--kubeconfig=" + env.Kubeconfig(), "--allowed-not-ready-nodes=0", "--kubectl-path=" + o.bin("kubectl"),
-			"--kubelet-root-dir=" + o.dir("node", "root"), "--num-nodes=1", "--node-os-distro=custom", "--system-pods-startup-timeout=0"}, common...), nil
+			"--kubelet-root-dir=" + root, "--num-nodes=" + nodes, "--node-os-distro=custom", "--system-pods-startup-timeout=0"}, common...), nil
 	}
 	host, token, err := o.account(ctx, env)
 	if err != nil {
@@ -114,7 +126,7 @@ func (o Options) arguments(ctx context.Context, env *dev.Env, report string) ([]
 
 // account creates a service account with all rights, and returns the address of the API server and the account's token. The node suite
 // needs a token, because it cannot use a kubeconfig.
-func (o Options) account(ctx context.Context, env *dev.Env) (host, token string, err error) {
+func (o Options) account(ctx context.Context, env cluster) (host, token string, err error) {
 	const name = "node-tests"
 	kubectl := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, o.bin("kubectl"), append([]string{"--kubeconfig", env.Kubeconfig()}, args...)...).CombinedOutput()
@@ -202,7 +214,7 @@ func (o Options) standIns() error {
 	}
 	for name, script := range map[string]string{
 		"sudo":      "exec \"$@\"",
-		"systemctl": fmt.Sprintf("exec '%s' systemctl --dir='%s' -- \"$@\"", self, o.dir()),
+		"systemctl": fmt.Sprintf("exec '%s' systemctl --unit='%s' -- \"$@\"", self, dev.UnitFile(o.dir())),
 	} {
 		if err := os.WriteFile(filepath.Join(o.standInDir(), name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wherry-node/wherry/tools/internal/cgroup"
 	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
@@ -48,7 +49,7 @@ func (c *csiParts) startSecond(ctx context.Context, first *state) error {
 	if err := runtime.Import(ctx, containerd, c.bin("images.tar")); err != nil {
 		return err
 	}
-	if err := makeCgroups(c.second.cgroupParent()); err != nil {
+	if err := cgroup.Make(c.second.cgroupParent()); err != nil {
 		return err
 	}
 	if err := c.second.startNode(s); err != nil {
@@ -129,7 +130,7 @@ func (c *csiParts) end(ctx context.Context) error {
 	for _, name := range []string{resizer, attacher, provisioner, "node", firstDriver, secondDriver, controllerProcess} {
 		errs = append(errs, c.stopProcess(ctx, name))
 	}
-	errs = append(errs, c.second.endContainerd(ctx, runtimeContainerd2), unmountBelow(c.second.Dir), removeCgroups(ctx, c.second.cgroupParent()), removeLogLinks("/var/log/containers", c.second.path("node", "pod-logs")))
+	errs = append(errs, c.second.endContainerd(ctx, runtimeContainerd2), unmountBelow(c.second.Dir), cgroup.Remove(ctx, c.second.cgroupParent()), removeLogLinks("/var/log/containers", c.second.path("node", "pod-logs")))
 	logs, _ := os.ReadDir(c.second.path("logs"))
 	for _, log := range logs {
 		keepLog(c.second.path("logs", log.Name()), c.path("logs", "csi-example-"+log.Name()))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wherry-node/wherry/tools/internal/cgroup"
 	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
@@ -29,7 +30,7 @@ func (e *Env) steps() []step {
 		{"end strays", e.endStrays},
 		{"unmount", func(context.Context, *state) error { return unmountBelow(e.path()) }},
 		{"detach devices", func(ctx context.Context, _ *state) error { return e.csiExample().detach(ctx) }},
-		{"remove cgroups", func(ctx context.Context, _ *state) error { return removeCgroups(ctx, e.cgroupParent()) }},
+		{"remove cgroups", func(ctx context.Context, _ *state) error { return cgroup.Remove(ctx, e.cgroupParent()) }},
 		{"remove interfaces", func(ctx context.Context, s *state) error { return removeDummy(ctx, s.Dummy) }},
 		{"restore sysctls", func(_ context.Context, s *state) error { return restoreSysctls(s.Sysctls) }},
 		{"remove data", e.removeData},

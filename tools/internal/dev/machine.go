@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -99,88 +96,6 @@ func removeDummy(ctx context.Context, name string) error {
 	out, err := exec.CommandContext(ctx, "ip", "link", "del", name).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ip link del %s: %w: %s", name, err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
-// cgroupRoots returns the directories of the cgroup hierarchies: one on cgroup v2, one per controller on v1, all of these on a hybrid
-// machine.
-func cgroupRoots() []string {
-	const top = "/sys/fs/cgroup"
-	if _, err := os.Stat(top + "/cgroup.controllers"); err == nil {
-		return []string{top}
-	}
-	dirs, _ := os.ReadDir(top)
-	var roots []string
-	for _, dir := range dirs {
-		if dir.IsDir() { // links lead to hierarchies that are in the list already
-			roots = append(roots, filepath.Join(top, dir.Name()))
-		}
-	}
-	return roots
-}
-
-// removeCgroups kills all processes in the cgroup parent and below it, and removes these cgroups from every hierarchy.
-func removeCgroups(ctx context.Context, parent string) error {
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		var left []string
-		for _, root := range cgroupRoots() {
-			left = append(left, removeCgroupTree(root+parent)...)
-		}
-		if len(left) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fmt.Errorf("remove cgroups: left: %s", strings.Join(left, " "))
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// removeCgroupTree kills all processes in the cgroup top and below it, removes these cgroups, and returns those that could not be removed.
-func removeCgroupTree(top string) (left []string) {
-	var dirs []string
-	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return nil // a cgroup that has just disappeared is no error
-	})
-	slices.Reverse(dirs)
-	for _, dir := range dirs {
-		if data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs")); err == nil {
-			for pid := range strings.FieldsSeq(string(data)) {
-				var n int
-				if _, err := fmt.Sscan(pid, &n); err == nil && n > 1 && n != os.Getpid() {
-					_ = unix.Kill(n, unix.SIGKILL)
-				}
-			}
-		}
-		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-			left = append(left, dir)
-		}
-	}
-	return left
-}
-
-// makeCgroups creates the cgroup parent in every hierarchy. The node creates its cgroups below it.
-func makeCgroups(parent string) error {
-	for _, root := range cgroupRoots() {
-		dir := root + parent
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make cgroup: %w", err)
-		}
-		// A new cpuset (cgroup v1) has no CPUs and no memory nodes, and no process can join it until it has some.
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			above, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil || !strings.HasSuffix(root, "cpuset") {
-				continue
-			}
-			if err := os.WriteFile(filepath.Join(dir, file), above, 0o644); err != nil {
-				return fmt.Errorf("make cgroup: %w", err)
-			}
-		}
 	}
 	return nil
 }

@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"text/template"
 
 	"github.com/wherry-node/wherry/tools/internal/proc"
+	"github.com/wherry-node/wherry/tools/internal/unit"
 )
 
 // nodeConfig is a template for the node's KubeletConfiguration: upstream's defaults, with every path below .wherry.
@@ -46,6 +48,12 @@ failCgroupV1: false
 {{$field}}: {{$value}}
 {{- end}}
 `))
+
+// unitName is the name of the node agent as a unit (package unit). Upstream's tests look for a name of the form kubelet-WORD.
+const unitName = "kubelet-node"
+
+// UnitFile returns the file that describes the node agent of the environment in dir as a unit (package unit).
+func UnitFile(dir string) string { return filepath.Join(dir, "run", "node.json") }
 
 func (e *Env) startNode(s *state) error {
 	if _, running := proc.Find(e.pidFile("node")); running {
@@ -93,7 +101,7 @@ func (e *Env) startNode(s *state) error {
 			"--v=2",
 		}, e.NodeFlags),
 	}
-	if err := writeUnit(e.Dir, spec); err != nil {
+	if err := unit.Write(UnitFile(e.Dir), unit.Unit{Name: unitName, Spec: spec}); err != nil {
 		return err
 	}
 	if _, err := proc.Start(spec); err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/wherry-node/wherry/tools/internal/build"
+	"github.com/wherry-node/wherry/tools/internal/cgroup"
 	"github.com/wherry-node/wherry/tools/internal/debian"
 	"github.com/wherry-node/wherry/tools/internal/images"
 	"github.com/wherry-node/wherry/tools/internal/proc"
@@ -43,7 +44,7 @@ func (e *Env) Up(ctx context.Context) (err error) {
 		return err
 	}
 	if s.Runtime != runtimeSimulated {
-		if err := makeCgroups(e.cgroupParent()); err != nil {
+		if err := cgroup.Make(e.cgroupParent()); err != nil {
 			return err
 		}
 	}

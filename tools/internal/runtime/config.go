@@ -30,6 +30,8 @@ type Config struct {
 	PodSubnet string
 	// SandboxImage is the image of pod sandboxes.
 	SandboxImage string
+	// Routed says that the pods' addresses have routes outside the node, so that what pods send is not masqueraded.
+	Routed bool
 	// NoNetwork leaves the CNI configuration out. A test writes it later with WriteNetwork.
 	NoNetwork bool
 	// Registries is the directory of containerd's registry configurations, HOST/hosts.toml; "": there are none, so containerd uses the
@@ -177,7 +179,7 @@ func (c Config) WriteNetwork() error {
 		"name":       c.network(),
 		"plugins": []any{
 			map[string]any{
-				"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables", "mtu": 0,
+				"type": "ptp", "ipMasq": !c.Routed, "ipMasqBackend": "nftables", "mtu": 0,
 				"ipam": map[string]any{
 					"type": "host-local", "dataDir": c.path("cni/ipam"),
 					"ranges": []any{[]any{map[string]string{"subnet": c.PodSubnet}}},

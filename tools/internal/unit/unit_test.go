@@ -1,7 +1,6 @@
-package dev
+package unit
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,13 +25,14 @@ func TestUnitStopsAndRestartsTheAgent(t *testing.T) {
 			_ = p.Kill(t.Context())
 		}
 	})
-	if err := writeUnit(dir, spec); err != nil {
+	file := filepath.Join(dir, "unit.json")
+	if err := Write(file, Unit{Name: "kubelet-node", Spec: spec}); err != nil {
 		t.Fatal(err)
 	}
 	call := func(args ...string) string {
 		t.Helper()
 		var out strings.Builder
-		if err := Unit(t.Context(), dir, args, &out); err != nil {
+		if err := Systemctl(t.Context(), file, args, &out); err != nil {
 			t.Fatalf("systemctl %v: %v", args, err)
 		}
 		return out.String()
@@ -72,18 +72,55 @@ func TestUnitStopsAndRestartsTheAgent(t *testing.T) {
 func TestUnitRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := Unit(t.Context(), dir, []string{"restart", "kubelet-node"}, &strings.Builder{}); err == nil {
-		t.Error("no node agent is known, and there is no error")
+	file := filepath.Join(dir, "unit.json")
+	if err := Systemctl(t.Context(), file, []string{"restart", "kubelet-node"}, &strings.Builder{}); err == nil {
+		t.Error("no unit is known, and there is no error")
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeUnit(dir, proc.Spec{PIDFile: filepath.Join(dir, "pid")}); err != nil {
+	if err := Write(file, Unit{Name: "kubelet-node", Spec: proc.Spec{PIDFile: filepath.Join(dir, "pid")}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{nil, {"restart"}, {"restart", "containerd"}, {"mask", "kubelet-node"}, {"restart", "kubelet-node", "containerd"}} {
-		if err := Unit(t.Context(), dir, args, &strings.Builder{}); err == nil {
+		if err := Systemctl(t.Context(), file, args, &strings.Builder{}); err == nil {
 			t.Errorf("systemctl %v is no error", args)
+		}
+	}
+}
+
+// kubeadm looks whether the unit exists, is enabled and runs.
+func TestUnitAnswersKubeadm(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "unit.json")
+	spec := proc.Spec{PIDFile: filepath.Join(dir, "pid"), Log: filepath.Join(dir, "log"), Path: "/bin/sleep", Args: []string{"1000"}, Dir: dir}
+	if err := Write(file, Unit{Name: "kubelet", Spec: spec}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p, runs := proc.Find(spec.PIDFile); runs {
+			_ = p.Kill(t.Context())
+		}
+	})
+	for _, c := range []struct {
+		args []string
+		want string
+		ok   bool
+	}{
+		{[]string{"status", "firewalld"}, "could not be found", false},
+		{[]string{"is-active", "firewalld"}, "inactive", false},
+		{[]string{"status", "kubelet"}, "inactive (dead)", true},
+		{[]string{"is-enabled", "kubelet"}, "enabled", true},
+		{[]string{"is-active", "kubelet"}, "inactive", false},
+		{[]string{"daemon-reload"}, "", true},
+		{[]string{"start", "kubelet"}, "", true},
+		{[]string{"is-active", "kubelet"}, "active\n", true},
+		{[]string{"status", "kubelet.service"}, "active (running)", true},
+		{[]string{"stop", "kubelet"}, "", true},
+		{[]string{"is-active", "kubelet"}, "inactive", false},
+	} {
+		var out strings.Builder
+		err := Systemctl(t.Context(), file, c.args, &out)
+		if (err == nil) != c.ok || !strings.Contains(out.String(), c.want) {
+			t.Errorf("systemctl %v: %q, %v", c.args, out.String(), err)
 		}
 	}
 }

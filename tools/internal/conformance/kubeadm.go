@@ -1,0 +1,41 @@
+package conformance
+
+import (
+	"context"
+
+	"github.com/wherry-node/wherry/tools/internal/images"
+	"github.com/wherry-node/wherry/tools/internal/kubeadm"
+)
+
+// registryPort is the port of the registry in the user's network namespace of a cluster that kubeadm makes.
+const registryPort = 5001
+
+// kubeadmCluster is a cluster that kubeadm makes, with a registry that its nodes reach.
+type kubeadmCluster struct {
+	*kubeadm.Cluster
+	set        []images.Image
+	registries string
+	end        func() // ends the registry; nil: it does not run
+}
+
+// Up makes the cluster. The tests may use its first node, too.
+func (k *kubeadmCluster) Up(ctx context.Context) error {
+	if err := k.Cluster.Up(ctx); err != nil {
+		return err
+	}
+	listener, err := k.Listen(registryPort)
+	if err != nil {
+		return err
+	}
+	if k.end, err = serveImages(k.set, listener, k.registries); err != nil {
+		return err
+	}
+	_, err = k.Kubectl(ctx, "", "taint", "node", "one", "node-role.kubernetes.io/control-plane-")
+	return err
+}
+
+func (k *kubeadmCluster) stop() {
+	if k.end != nil {
+		k.end()
+	}
+}

@@ -1,0 +1,113 @@
+package kubeadm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+
+	"github.com/wherry-node/wherry/tools/internal/images"
+)
+
+// makeImages writes the archive images.tar with the images that kubeadm names, made of the programs of this machine.
+func (c *Cluster) makeImages(ctx context.Context) (err error) {
+	names, err := c.imageNames(ctx)
+	if err != nil {
+		return err
+	}
+	kubernetes, err := kubernetesFiles(ctx, c.bin("images/kubernetes"))
+	if err != nil {
+		return err
+	}
+	coredns, err := os.ReadFile(c.bin("images/coredns"))
+	if err != nil {
+		return err
+	}
+	pause, err := os.ReadFile(c.bin("images/pause"))
+	if err != nil {
+		return err
+	}
+	var set []images.Image
+	for _, name := range names {
+		image := images.Image{Reference: name, Env: []string{images.SearchPath}}
+		switch path.Base(repository(name)) {
+		case "coredns":
+			image.Files, image.Entrypoint = []images.File{{Path: "coredns", Mode: 0o755, Data: coredns}}, []string{"/coredns"}
+		case "pause":
+			image.Files, image.Entrypoint = []images.File{{Path: "pause", Mode: 0o755, Data: pause}}, []string{"/pause"}
+		default: // their layer is one blob of the archive
+			image.Files = kubernetes
+		}
+		set = append(set, image)
+	}
+	file, err := os.Create(c.path("images.tar"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(images.WriteArchive(file, set), file.Close())
+}
+
+// imageNames returns the references of the images of a cluster, as kubeadm lists them.
+func (c *Cluster) imageNames(ctx context.Context) ([]string, error) {
+	link := c.path("kubeadm") // the program is kubeadm if this is its name
+	if err := os.Symlink(c.bin("images/kubernetes"), link); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	list, err := output(exec.CommandContext(ctx, link, "config", "images", "list", "--kubernetes-version="+version), "kubeadm config images list")
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(list), nil
+}
+
+// repository returns an image reference without its tag.
+func repository(reference string) string {
+	return reference[:strings.LastIndexByte(reference, ':')]
+}
+
+// kubernetesFiles returns the files of the images of etcd, the components of the control plane and kube-proxy: the one program with links, nft for
+// kube-proxy with the libraries of this machine that it needs, and busybox for a person who looks into the container.
+func kubernetesFiles(ctx context.Context, program string) ([]images.File, error) {
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	files, err := images.BusyboxFiles("/bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, images.File{Path: "usr/local/bin/kubernetes", Mode: 0o755, Data: data})
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"} {
+		files = append(files, images.File{Path: "usr/local/bin/" + name, Mode: os.ModeSymlink | 0o777, Link: "kubernetes"})
+	}
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		return nil, fmt.Errorf("find nft (Debian package nftables): %w", err)
+	}
+	listing, err := output(exec.CommandContext(ctx, "ldd", nft), "ldd "+nft)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range append(libraries(listing), nft) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, images.File{Path: strings.TrimPrefix(file, "/"), Mode: 0o755, Data: data})
+	}
+	return files, nil
+}
+
+// libraries returns the paths in the output of ldd.
+func libraries(listing string) []string {
+	var found []string
+	for field := range strings.FieldsSeq(listing) {
+		if strings.HasPrefix(field, "/") {
+			found = append(found, field)
+		}
+	}
+	return found
+}
