@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path"
@@ -18,7 +19,6 @@ const e2eImages = "registry.k8s.io/e2e-test-images/"
 func Unavailable() map[string]string {
 	return map[string]string{
 		e2eImages + "apparmor-loader:1.4":                        "loads AppArmor profiles with Debian's tools, which this kernel has no use for",
-		e2eImages + "glibc-dns-testing:2.0.0":                    "Debian's dnsutils; cluster DNS is not part of the node",
 		e2eImages + "node-perf/npb-ep:1.6.0":                     "Fortran benchmarks",
 		e2eImages + "node-perf/npb-is:1.7.0":                     "Fortran benchmarks",
 		e2eImages + "node-perf/pytorch-wide-deep:1.0.0":          "Python",
@@ -27,7 +27,7 @@ func Unavailable() map[string]string {
 		e2eImages + "volume/iscsi:2.7":                           "needs kernel modules",
 		e2eImages + "volume/nfs:1.6.0":                           "needs kernel modules",
 		"registry.k8s.io/build-image/distroless-iptables:v0.9.6": "dynamic iptables; not a matter of nodes",
-		"registry.k8s.io/etcd:3.6.8-0":                           "not a matter of nodes",
+		"registry.k8s.io/etcd:3.6.8-0":                           "only the test of an API server of its own needs it, and that has no image",
 		"registry.k8s.io/sig-storage/nfs-provisioner:v4.0.8":     "needs kernel modules",
 		"gcr.io/k8s-authenticated-test/agnhost:2.6":              "asks for an account in a registry of the internet",
 		"invalid.registry.k8s.io/invalid/alpine:3.1":             "does not exist, which is what its test wants",
@@ -46,7 +46,7 @@ func (p programs) file(at, name string, mode os.FileMode) (images.File, error) {
 }
 
 // Images builds the tests' images from the programs in the directory bin. Each image has an image ID of its own.
-func Images(bin string) ([]images.Image, error) {
+func Images(ctx context.Context, bin string) ([]images.Image, error) {
 	base, err := system(bin)
 	if err != nil {
 		return nil, err
@@ -55,6 +55,11 @@ func Images(bin string) ([]images.Image, error) {
 	if err != nil {
 		return nil, err
 	}
+	dig, err := images.Dynamic(ctx, "dig")
+	if err != nil {
+		return nil, fmt.Errorf("%w (Debian package bind9-dnsutils)", err)
+	}
+	agnhost = append(agnhost, dig...)
 	set := []images.Image{pause}
 	add := func(name string, files []images.File, entrypoint ...string) *images.Image {
 		set = append(set, images.Image{Reference: e2eImages + name, Files: files, Entrypoint: entrypoint, Env: []string{images.SearchPath}})
@@ -63,8 +68,7 @@ func Images(bin string) ([]images.Image, error) {
 	for _, tag := range []string{"2.63.0", "2.55"} {
 		add("agnhost:"+tag, agnhost, "/agnhost").Cmd = []string{"pause"}
 	}
-	// Of Debian's tools in this image, the node tests use only hostname, and busybox has it.
-	add("glibc-dns-testing:2.0.0", base).Cmd = []string{"sh"}
+	add("glibc-dns-testing:2.0.0", append(base[:len(base):len(base)], dig...)).Cmd = []string{"sh"}
 	for _, name := range []string{"kitten:1.8", "nautilus:1.8"} {
 		// Tests mount these images as volumes and read this file.
 		add(name, append(agnhost[:len(agnhost):len(agnhost)], images.File{Path: "data.json", Mode: 0o644, Data: []byte("{\"image\": \"kitten.jpg\"}\n")},

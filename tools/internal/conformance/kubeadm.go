@@ -23,6 +23,9 @@ func (k *kubeadmCluster) Up(ctx context.Context) error {
 	if err := k.Cluster.Up(ctx); err != nil {
 		return err
 	}
+	if err := k.Approve(ctx); err != nil {
+		return err
+	}
 	listener, err := k.Listen(registryPort)
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func Build(ctx context.Context, o Options) error {
 	if o.Suite == SuiteKubeadm {
 		names = append(names, "kubernetes", "CoreDNS")
 	}
-	if err := debian.Install(ctx, debian.Needed(), o.Progress); err != nil {
+	if err := debian.Install(ctx, append(debian.Needed(), "bind9-dnsutils"), o.Progress); err != nil {
 		return err
 	}
 	if err := build.Run(ctx, o.Checkout, names, o.Progress); err != nil {
@@ -110,7 +110,7 @@ type cluster interface {
 // Run runs the tests on a new cluster, prints the table of results, and ends everything. Except for SuiteKubeadm, the calling process must be
 // in new network and mount namespaces.
 func Run(ctx context.Context, o Options) (err error) {
-	set, err := Images(filepath.Join(o.Checkout, "bin"))
+	set, err := Images(ctx, filepath.Join(o.Checkout, "bin"))
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	if err := os.RemoveAll(o.dir("logs", "ginkgo.log")); err != nil {
+	if err := errors.Join(os.RemoveAll(o.dir("logs", "ginkgo.log")), os.MkdirAll(o.dir("logs"), 0o755)); err != nil {
 		return err
 	}
 	ran, testErr := o.ginkgo(ctx, env, focus, o.dir("report"))

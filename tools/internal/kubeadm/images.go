@@ -83,31 +83,9 @@ func kubernetesFiles(ctx context.Context, program string) ([]images.File, error)
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"} {
 		files = append(files, images.File{Path: "usr/local/bin/" + name, Mode: os.ModeSymlink | 0o777, Link: "kubernetes"})
 	}
-	nft, err := exec.LookPath("nft")
+	nft, err := images.Dynamic(ctx, "nft")
 	if err != nil {
-		return nil, fmt.Errorf("find nft (Debian package nftables): %w", err)
+		return nil, fmt.Errorf("%w (Debian package nftables)", err)
 	}
-	listing, err := output(exec.CommandContext(ctx, "ldd", nft), "ldd "+nft)
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range append(libraries(listing), nft) {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, images.File{Path: strings.TrimPrefix(file, "/"), Mode: 0o755, Data: data})
-	}
-	return files, nil
-}
-
-// libraries returns the paths in the output of ldd.
-func libraries(listing string) []string {
-	var found []string
-	for field := range strings.FieldsSeq(listing) {
-		if strings.HasPrefix(field, "/") {
-			found = append(found, field)
-		}
-	}
-	return found
+	return append(files, nft...), nil
 }

@@ -75,9 +75,15 @@ func (c *Cluster) show(ctx context.Context) error {
 	return errors.Join(c.print(ctx, "get", "nodes", "-o", "wide"), c.print(ctx, "get", "pods", "-A", "-o", "wide"))
 }
 
-// approve approves the requests for serving certificates, and waits until each node has its certificate.
+// approve approves the requests for serving certificates and shows them.
 func (c *Cluster) approve(ctx context.Context) error {
-	if err := c.await(ctx, "each node has a serving certificate", func(ctx context.Context) (bool, string) {
+	return errors.Join(c.Approve(ctx), c.print(ctx, "get", "csr"))
+}
+
+// Approve approves the requests for serving certificates, and waits until each node has its certificate. Until then the API server cannot
+// connect to the nodes.
+func (c *Cluster) Approve(ctx context.Context) error {
+	return c.await(ctx, "each node has a serving certificate", func(ctx context.Context) (bool, string) {
 		waiting, err := c.Kubectl(ctx, "", "get", "csr", "-o",
 			`go-template={{range .items}}{{if and (eq .spec.signerName "kubernetes.io/kubelet-serving") (not .status.conditions)}}{{.metadata.name}} {{end}}{{end}}`)
 		if err != nil {
@@ -94,10 +100,7 @@ func (c *Cluster) approve(ctx context.Context) error {
 			}
 		}
 		return true, ""
-	}); err != nil {
-		return err
-	}
-	return c.print(ctx, "get", "csr")
+	})
 }
 
 func (c *Cluster) deploy(ctx context.Context) error {
