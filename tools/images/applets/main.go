@@ -55,7 +55,7 @@ func options(args []string, valued string) (flags map[string][]string, rest []st
 		switch {
 		case strings.HasPrefix(arg, "--"):
 			name, value, given := strings.Cut(arg[2:], "=")
-			if !given && strings.Contains(" connect-timeout max-time header data request output write-out ", " "+name+" ") && i+1 < len(args) {
+			if !given && strings.Contains(" connect-timeout interface max-time header data request output write-out ", " "+name+" ") && i+1 < len(args) {
 				i++
 				value = args[i]
 			}
@@ -120,8 +120,16 @@ func curl(args []string) (int, error) {
 	connect, _ := first(flags, "connect-timeout")
 	ctx, cancel := context.WithTimeout(context.Background(), seconds(limit, time.Hour))
 	defer cancel()
+	dialer := &net.Dialer{Timeout: seconds(connect, 5*time.Minute)}
+	if from, ok := first(flags, "interface"); ok { // the tests name an address, not an interface
+		ip := net.ParseIP(from)
+		if ip == nil {
+			return badUsage, fmt.Errorf("--interface %q is no IP address", from)
+		}
+		dialer.LocalAddr = &net.TCPAddr{IP: ip}
+	}
 	transport := &http.Transport{
-		DialContext:       (&net.Dialer{Timeout: seconds(connect, 5*time.Minute)}).DialContext,
+		DialContext:       dialer.DialContext,
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // every test uses the flag -k, which turns off the verification
 	}

@@ -23,11 +23,11 @@ func Unavailable() map[string]string {
 		e2eImages + "node-perf/npb-is:1.7.0":                     "Fortran benchmarks",
 		e2eImages + "node-perf/pytorch-wide-deep:1.0.0":          "Python",
 		e2eImages + "perl:5.26":                                  "no static perl",
-		e2eImages + "sample-apiserver:1.29.2":                    "an API server, not a matter of nodes",
+		e2eImages + "sample-apiserver:1.29.2":                    "an API server; only SuiteKubeadm has it",
 		e2eImages + "volume/iscsi:2.7":                           "needs kernel modules",
 		e2eImages + "volume/nfs:1.6.0":                           "needs kernel modules",
 		"registry.k8s.io/build-image/distroless-iptables:v0.9.6": "dynamic iptables; not a matter of nodes",
-		"registry.k8s.io/etcd:3.6.8-0":                           "only the test of an API server of its own needs it, and that has no image",
+		"registry.k8s.io/etcd:3.6.8-0":                           "only the test of an API server needs it; kubeadm's cluster has it",
 		"registry.k8s.io/sig-storage/nfs-provisioner:v4.0.8":     "needs kernel modules",
 		"gcr.io/k8s-authenticated-test/agnhost:2.6":              "asks for an account in a registry of the internet",
 		"invalid.registry.k8s.io/invalid/alpine:3.1":             "does not exist, which is what its test wants",
@@ -55,11 +55,12 @@ func Images(ctx context.Context, bin string) ([]images.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	dig, err := images.Dynamic(ctx, "dig")
+	lookups, err := images.Dynamic(ctx, "dig", "getent")
 	if err != nil {
-		return nil, fmt.Errorf("%w (Debian package bind9-dnsutils)", err)
+		return nil, fmt.Errorf("%w (Debian packages bind9-dnsutils and libc-bin)", err)
 	}
-	agnhost = append(agnhost, dig...)
+	lookups = append(lookups, images.File{Path: "etc/nsswitch.conf", Mode: 0o644, Data: []byte("hosts: files dns\n")}) // for getent
+	agnhost = append(agnhost, lookups...)
 	set := []images.Image{pause}
 	add := func(name string, files []images.File, entrypoint ...string) *images.Image {
 		set = append(set, images.Image{Reference: e2eImages + name, Files: files, Entrypoint: entrypoint, Env: []string{images.SearchPath}})
@@ -68,10 +69,11 @@ func Images(ctx context.Context, bin string) ([]images.Image, error) {
 	for _, tag := range []string{"2.63.0", "2.55"} {
 		add("agnhost:"+tag, agnhost, "/agnhost").Cmd = []string{"pause"}
 	}
-	add("glibc-dns-testing:2.0.0", append(base[:len(base):len(base)], dig...)).Cmd = []string{"sh"}
-	for _, name := range []string{"kitten:1.8", "nautilus:1.8"} {
-		// Tests mount these images as volumes and read this file.
-		add(name, append(agnhost[:len(agnhost):len(agnhost)], images.File{Path: "data.json", Mode: 0o644, Data: []byte("{\"image\": \"kitten.jpg\"}\n")},
+	add("glibc-dns-testing:2.0.0", append(base[:len(base):len(base)], lookups...)).Cmd = []string{"sh"}
+	for _, name := range []string{"kitten", "nautilus"} {
+		// Tests mount these images as volumes, and ask the web server for this file.
+		data := fmt.Appendf(nil, "{\"image\": \"%s.jpg\"}\n", name)
+		add(name+":1.8", append(agnhost[:len(agnhost):len(agnhost)], images.File{Path: "data.json", Mode: 0o644, Data: data},
 			images.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}), "/agnhost").Cmd = []string{"test-webserver"}
 	}
 	add("busybox:1.37.0-1", base).Cmd = []string{"sh"}

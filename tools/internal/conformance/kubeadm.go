@@ -10,6 +10,14 @@ import (
 // registryPort is the port of the registry in the user's network namespace of a cluster that kubeadm makes.
 const registryPort = 5001
 
+// sampleAPIServer returns the image of the API server that a test aggregates. It needs etcd beside it, whose image kubeadm's cluster has.
+func sampleAPIServer(bin string) (images.Image, error) {
+	program, err := programs{bin}.file("sample-apiserver", "images/kubernetes", 0o755)
+	return images.Image{
+		Reference: e2eImages + "sample-apiserver:1.29.2", Files: []images.File{program}, Entrypoint: []string{"/sample-apiserver"}, Env: []string{images.SearchPath},
+	}, err
+}
+
 // kubeadmCluster is a cluster that kubeadm makes, with a registry that its nodes reach.
 type kubeadmCluster struct {
 	*kubeadm.Cluster

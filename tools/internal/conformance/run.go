@@ -114,6 +114,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.Suite == SuiteKubeadm {
+		sample, err := sampleAPIServer(o.bin(""))
+		if err != nil {
+			return err
+		}
+		set = append(set, sample)
+	}
 	archive := o.bin("conformance/images.tar")
 	if err := writeArchive(archive, set); err != nil {
 		return err

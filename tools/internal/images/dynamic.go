@@ -6,22 +6,28 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Dynamic returns the files of a program of this machine that is not static: the program and the libraries that it is linked with, at their
-// paths on this machine. It looks for the program in PATH.
-func Dynamic(ctx context.Context, name string) ([]File, error) {
-	program, err := exec.LookPath(name)
-	if err != nil {
-		return nil, err
+// Dynamic returns the files of programs of this machine that are not static: the programs and the libraries that they are linked with, at
+// their paths on this machine. It looks for the programs in PATH.
+func Dynamic(ctx context.Context, names ...string) ([]File, error) {
+	var paths []string
+	for _, name := range names {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			return nil, err
+		}
+		listing, err := exec.CommandContext(ctx, "ldd", program).Output()
+		if err != nil {
+			return nil, fmt.Errorf("find the libraries of %s: %w", program, err)
+		}
+		paths = append(append(paths, program), libraries(string(listing))...)
 	}
-	listing, err := exec.CommandContext(ctx, "ldd", program).Output()
-	if err != nil {
-		return nil, fmt.Errorf("find the libraries of %s: %w", program, err)
-	}
+	slices.Sort(paths) // two programs may have a library in common
 	var files []File
-	for _, path := range append(libraries(string(listing)), program) {
+	for _, path := range slices.Compact(paths) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
