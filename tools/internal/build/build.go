@@ -75,6 +75,8 @@ func Targets() []Target {
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csimock", "./csimock"}},
 		{Name: "example CSI driver", Module: ".", Env: static, Makes: []string{"csi/driver"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csi/driver", "./examples/csi"}},
+		{Name: "csrapprover", Module: ".", Env: static, Makes: []string{"csrapprover"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csrapprover", "./examples/csrapprover"}},
 		{Name: "CSI sidecars", Module: "tools/csi", Env: static, Makes: []string{"csi/csi-provisioner", "csi/csi-attacher", "csi/csi-resizer"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csi/", "tool"}},
 		{Name: "CoreDNS", Module: "tools/coredns", Env: static, Makes: []string{"images/coredns"}, OnDemand: true,

@@ -81,7 +81,7 @@ func (c *Cluster) build(ctx context.Context) error {
 	if err := debian.Install(ctx, debian.Needed(), c.Progress); err != nil || c.NoBuild {
 		return err
 	}
-	names := []string{"wherry", "kubernetes", "CoreDNS", "runc", "containerd", "CNI plugins", "crictl", "kubectl", "image programs"}
+	names := []string{"wherry", "kubernetes", "csrapprover", "CoreDNS", "runc", "containerd", "CNI plugins", "crictl", "kubectl", "image programs"}
 	if c.Agent == "kubelet" {
 		names = append(names, "kubelet")
 	}

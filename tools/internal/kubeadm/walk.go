@@ -25,7 +25,7 @@ type step struct {
 func (c *Cluster) steps() []step {
 	return []step{
 		{"kubeadm init and join: the control plane is static pods of the first node", c.show},
-		{"The nodes ask for serving certificates; the administrator approves", c.approve},
+		{"The nodes ask for serving certificates: a person approves the first one, deploy/csrapprover the second one", c.approve},
 		{"A Deployment on both nodes: pods find its Service by name, from both nodes", c.deploy},
 		{"systemctl restart kubelet on both nodes: no container restarts, and no node is NotReady", c.restartAgents},
 		{"kubeadm certs renew all: the control plane restarts with the new certificates", c.renew},
@@ -75,32 +75,70 @@ func (c *Cluster) show(ctx context.Context) error {
 	return errors.Join(c.print(ctx, "get", "nodes", "-o", "wide"), c.print(ctx, "get", "pods", "-A", "-o", "wide"))
 }
 
-// approve approves the requests for serving certificates and shows them.
+// approve lets the administrator approve the request of the first node, and the program of deploy/csrapprover that of the second one.
 func (c *Cluster) approve(ctx context.Context) error {
-	return errors.Join(c.Approve(ctx), c.print(ctx, "get", "csr"))
+	if err := c.awaitServing(ctx, c.nodes[:1], c.approveByHand); err != nil {
+		return err
+	}
+	if err := c.awaitServing(ctx, c.nodes, c.runApprover); err != nil {
+		return err
+	}
+	return c.print(ctx, "get", "csr")
 }
 
 // Approve approves the requests for serving certificates, and waits until each node has its certificate. Until then the API server cannot
 // connect to the nodes.
 func (c *Cluster) Approve(ctx context.Context) error {
-	return c.await(ctx, "each node has a serving certificate", func(ctx context.Context) (bool, string) {
-		waiting, err := c.Kubectl(ctx, "", "get", "csr", "-o",
-			`go-template={{range .items}}{{if and (eq .spec.signerName "kubernetes.io/kubelet-serving") (not .status.conditions)}}{{.metadata.name}} {{end}}{{end}}`)
-		if err != nil {
+	return c.awaitServing(ctx, c.nodes, c.approveByHand)
+}
+
+// awaitServing waits until each of the nodes has its serving certificate. Meanwhile it calls approve with these nodes.
+func (c *Cluster) awaitServing(ctx context.Context, nodes []*node, approve func(context.Context, []*node) error) error {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.name)
+	}
+	return c.await(ctx, "serving certificates of "+strings.Join(names, " and "), func(ctx context.Context) (bool, string) {
+		if err := approve(ctx, nodes); err != nil {
 			return false, err.Error()
 		}
-		if names := strings.Fields(waiting); len(names) > 0 {
-			if _, err := c.Kubectl(ctx, "", append([]string{"certificate", "approve"}, names...)...); err != nil {
-				return false, err.Error()
-			}
-		}
-		for _, n := range c.nodes {
+		for _, n := range nodes {
 			if _, err := os.Lstat(n.own("var/lib/kubelet/pki/kubelet-server-current.pem")); err != nil {
-				return false, n.name + " has none; waiting requests: " + waiting
+				return false, n.name + " has none"
 			}
 		}
 		return true, ""
 	})
+}
+
+// approveByHand approves the requests of the nodes that wait.
+func (c *Cluster) approveByHand(ctx context.Context, nodes []*node) error {
+	waiting, err := c.Kubectl(ctx, "", "get", "csr", "-o",
+		`go-template={{range .items}}{{if and (eq .spec.signerName "kubernetes.io/kubelet-serving") (not .status.conditions)}}{{.spec.username}} {{.metadata.name}}{{"\n"}}{{end}}{{end}}`)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(waiting) {
+		user, request, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if !slices.ContainsFunc(nodes, func(n *node) bool { return user == "system:node:"+n.name }) {
+			continue
+		}
+		if _, err := c.Kubectl(ctx, "", "certificate", "approve", request); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runApprover runs the approver once. It looks at the requests of all nodes.
+func (c *Cluster) runApprover(ctx context.Context, _ []*node) error {
+	cmd, err := c.Command(ctx, c.bin("csrapprover"), "--kubeconfig="+c.Kubeconfig(), "--once")
+	if err != nil {
+		return err
+	}
+	out, err := output(cmd, "csrapprover")
+	fmt.Fprint(c.Progress, out)
+	return err
 }
 
 func (c *Cluster) deploy(ctx context.Context) error {
@@ -259,8 +297,12 @@ func (c *Cluster) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if now, err := n.served(ctx); err != nil || now != onDisk {
-		return fmt.Errorf("the API server has the certificate %s (%w); renewed was %s", now, err, onDisk)
+	now, err := n.served(ctx)
+	if err != nil {
+		return err
+	}
+	if now != onDisk {
+		return fmt.Errorf("the API server serves the certificate %s, but kubeadm renewed %s", now, onDisk)
 	}
 	if err := c.takeKubeconfig(); err != nil {
 		return err
