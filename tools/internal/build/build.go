@@ -3,7 +3,6 @@ package build
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,15 +31,15 @@ type Target struct {
 
 // The linker (-ldflags) gets these versions. They have to be equal to those in the go.mod files, where the linker cannot find them.
 const (
-	kubernetesVersion = "v1.36.3"
+	KubernetesVersion = "v1.36.3"
 	containerdVersion = "v2.4.2"
 	critoolsVersion   = "v1.36.0"
 )
 
 func kubernetesFlags() string {
 	const v = "k8s.io/component-base/version."
-	major, minor, _ := strings.Cut(strings.TrimPrefix(kubernetesVersion, "v"), ".")
-	return fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s -X %sgitTreeState=clean", v, kubernetesVersion, v, major, v, minor[:strings.IndexByte(minor, '.')], v)
+	major, minor, _ := strings.Cut(strings.TrimPrefix(KubernetesVersion, "v"), ".")
+	return fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s -X %sgitTreeState=clean", v, KubernetesVersion, v, major, v, minor[:strings.IndexByte(minor, '.')], v)
 }
 
 // Targets returns all targets, in the order in which they are built.
@@ -161,7 +160,7 @@ func Images(ctx context.Context, checkout string) (string, error) {
 		return "", fmt.Errorf("make images: %w", err)
 	}
 	archive := filepath.Join(bin, "images.tar")
-	return archive, writeArchive(archive, set)
+	return archive, images.WriteArchiveFile(archive, set)
 }
 
 // DNSImage writes bin/coredns.tar, the image of the cluster's DNS server, unless that file is newer than the program bin/images/coredns. It
@@ -179,19 +178,7 @@ func DNSImage(checkout string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make image %s: %w", images.CoreDNS, err)
 	}
-	return archive, writeArchive(archive, []images.Image{image})
-}
-
-// writeArchive writes images into the archive path, which it replaces only when the new archive is complete.
-func writeArchive(path string, set []images.Image) error {
-	file, err := os.Create(path + ".new")
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(images.WriteArchive(file, set), file.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return os.Rename(path+".new", path)
+	return archive, images.WriteArchiveFile(archive, []images.Image{image})
 }
 
 // ImageNames returns the references in bin/images.tar.

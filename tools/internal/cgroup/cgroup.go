@@ -2,6 +2,8 @@ package cgroup
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// Name returns the name of the cgroup for an environment whose files are in dir.
+func Name(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return "/wherry-" + hex.EncodeToString(sum[:4])
+}
 
 // roots returns the directories of the cgroup hierarchies: one on cgroup v2, one per controller on v1, all of these on a hybrid
 // machine.

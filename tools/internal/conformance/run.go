@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		set = append(set, sample)
 	}
 	archive := o.bin("conformance/images.tar")
-	if err := writeArchive(archive, set); err != nil {
+	if err := images.WriteArchiveFile(archive, set); err != nil {
 		return err
 	}
 	env, stop, err := o.cluster(ctx, archive, set)
@@ -239,14 +239,6 @@ func prepareNetwork(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func writeArchive(path string, set []images.Image) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(images.WriteArchive(file, set), file.Close())
 }
 
 // serveImages serves images at the listener, and writes the configurations into registries that make a runtime pull from it.

@@ -33,12 +33,12 @@ type csiWalk struct {
 
 // CSIExample runs the example of examples/csi on the environment, which must be up, and removes everything of it at the end. At each point at
 // which the pod or its claim waits, it prints what kubectl and `wherry why` say about that. With an error, Down removes what is left.
-func (e *Env) CSIExample(ctx context.Context) (err error) {
+func (e *Env) CSIExample(ctx context.Context) error {
 	unlock, err := e.lock()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unlock()) }()
+	defer unlock()
 	s, up, err := e.readState()
 	switch {
 	case err != nil:

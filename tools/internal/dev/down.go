@@ -38,12 +38,12 @@ func (e *Env) steps() []step {
 }
 
 // Down ends everything that Up started. It needs only the state file of Up and other files on disk, and may be repeated.
-func (e *Env) Down(ctx context.Context) (err error) {
+func (e *Env) Down(ctx context.Context) error {
 	unlock, err := e.lock()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unlock()) }()
+	defer unlock()
 	s, up, err := e.readState()
 	if err != nil {
 		e.say("%v: Down continues with the files that it finds", err)

@@ -2,8 +2,6 @@ package dev
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,9 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/wherry-node/wherry/tools/internal/cgroup"
 	"github.com/wherry-node/wherry/tools/internal/images"
+	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
@@ -116,10 +114,7 @@ func (e *Env) pidFile(name string) string { return e.path("run", name+".pid") }
 func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
 
 // cgroupParent returns the cgroup above all cgroups of this checkout's node.
-func (e *Env) cgroupParent() string {
-	sum := sha256.Sum256([]byte(e.Dir))
-	return "/wherry-" + hex.EncodeToString(sum[:4])
-}
+func (e *Env) cgroupParent() string { return cgroup.Name(e.Dir) }
 
 // containerd returns the configuration of the environment's own containerd, of the given flavor.
 func (e *Env) containerd(flavor string) runtime.Config {
@@ -170,18 +165,11 @@ func (e *Env) writeState(s *state) error {
 }
 
 // lock makes sure that no other Up or Down of this environment runs at the same time. If one does, lock returns an error.
-func (e *Env) lock() (unlock func() error, err error) {
+func (e *Env) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(e.path("run"), 0o755); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(e.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(errors.New("another make up or make down is at work in this checkout"), file.Close())
-	}
-	return file.Close, nil
+	return proc.Lock(e.path("lock"), "another make up or make down is at work in this checkout")
 }
 
 // say prints a line of progress. It may be called concurrently.
@@ -203,13 +191,7 @@ func (e *Env) kubectl(ctx context.Context, args ...string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, program, append([]string{"--kubeconfig", e.Kubeconfig()}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig(), "KUBECACHEDIR="+e.path("cache", "kubectl"))
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return string(out), nil
+	return proc.Output(cmd, proc.Line("kubectl", args...))
 }
 
 // freePort returns the port want if it is free, otherwise another free port.

@@ -22,12 +22,12 @@ import (
 )
 
 // Up builds missing programs and starts the environment. It returns when the node is Ready and the example runs.
-func (e *Env) Up(ctx context.Context) (err error) {
+func (e *Env) Up(ctx context.Context) error {
 	unlock, err := e.lock()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unlock()) }()
+	defer unlock()
 	s, err := e.plan(ctx)
 	if err != nil {
 		return err
@@ -268,14 +268,7 @@ func (e *Env) archives(s *state) []string {
 }
 
 func output(ctx context.Context, program string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return string(out), nil
+	return proc.Output(exec.CommandContext(ctx, program, args...), proc.Line(program, args...))
 }
 
 func lastLines(path string, n int) string {

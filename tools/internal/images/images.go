@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -128,6 +129,18 @@ func WriteArchive(w io.Writer, images []Image) error {
 		files = append(files, File{Path: "blobs/sha256/" + hash, Mode: 0o644, Data: blob})
 	}
 	return writeTar(w, files)
+}
+
+// WriteArchiveFile writes images as WriteArchive does into a file, which it replaces only when the new archive is complete.
+func WriteArchiveFile(path string, images []Image) error {
+	file, err := os.Create(path + ".new")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(WriteArchive(file, images), file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(path+".new", path)
 }
 
 func (i *Image) arch() string {

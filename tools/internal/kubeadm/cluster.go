@@ -2,9 +2,6 @@ package kubeadm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/tools/internal/cgroup"
+	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
 // UserAddress is the address of the user's network namespace on the bridge, to which the nodes are connected. Pods have addresses in podCIDR,
@@ -78,28 +78,16 @@ func (c *Cluster) first() *node { return c.nodes[0] }
 func (c *Cluster) Kubeconfig() string { return c.path("admin.kubeconfig") }
 
 // cgroup returns the cgroup above all cgroups of the nodes.
-func (c *Cluster) cgroup() string {
-	sum := sha256.Sum256([]byte(c.Dir))
-	return "/wherry-" + hex.EncodeToString(sum[:4])
-}
+func (c *Cluster) cgroup() string { return cgroup.Name(c.Dir) }
 
 func (c *Cluster) say(format string, args ...any) {
 	fmt.Fprintf(c.Progress, "%6.1f s  %s\n", time.Since(c.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// lock makes sure that no other command works on the cluster at the same time.
+// lock makes sure that no other command works on the cluster at the same time. The lock file is beside the directory, because Down removes
+// the directory.
 func (c *Cluster) lock() (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(c.Dir), 0o755); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(c.Dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(errors.New("another make kubeadm is at work in this checkout"), file.Close())
-	}
-	return func() { _ = file.Close() }, nil
+	return proc.Lock(c.Dir+".lock", "another make kubeadm is at work in this checkout")
 }
 
 // Command returns a command that runs in the user's network namespace. Its environment names the administrator's kubeconfig.
@@ -145,16 +133,5 @@ func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (st
 		return "", err
 	}
 	cmd.Stdin = strings.NewReader(input)
-	return output(cmd, "kubectl "+strings.Join(args, " "))
-}
-
-// output runs a command and returns its standard output. If the command fails, the error contains its name and its standard error.
-func output(cmd *exec.Cmd, name string) (string, error) {
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return string(out), fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
-	}
-	return string(out), nil
+	return proc.Output(cmd, proc.Line("kubectl", args...))
 }

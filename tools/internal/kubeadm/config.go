@@ -10,10 +10,9 @@ import (
 	"os"
 	"strings"
 	"text/template"
-)
 
-// version is the version of Kubernetes: that of the programs in bin/.
-const version = "v1.36.3"
+	"github.com/wherry-node/wherry/tools/internal/build"
+)
 
 // registration is the part of kubeadm's configuration that init and join have in common. The check SystemVerification is left out, because it
 // refuses cgroup v1 and wants the configuration of the kernel.
@@ -66,7 +65,7 @@ func (n *node) configure(t *template.Template, more map[string]any) (string, err
 		"Node": map[string]string{
 			"Name": n.name, "Address": n.address, "Socket": n.containerd().Socket(), "Cgroup": n.cgroup(),
 		},
-		"Version": version, "PodCIDR": podCIDR,
+		"Version": build.KubernetesVersion, "PodCIDR": podCIDR,
 	}
 	for name, value := range more {
 		values[name] = value

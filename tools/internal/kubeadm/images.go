@@ -9,11 +9,13 @@ import (
 	"path"
 	"strings"
 
+	"github.com/wherry-node/wherry/tools/internal/build"
 	"github.com/wherry-node/wherry/tools/internal/images"
+	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
 // makeImages writes the archive images.tar with the images that kubeadm names, made of the programs of this machine.
-func (c *Cluster) makeImages(ctx context.Context) (err error) {
+func (c *Cluster) makeImages(ctx context.Context) error {
 	names, err := c.imageNames(ctx)
 	if err != nil {
 		return err
@@ -43,11 +45,7 @@ func (c *Cluster) makeImages(ctx context.Context) (err error) {
 		}
 		set = append(set, image)
 	}
-	file, err := os.Create(c.path("images.tar"))
-	if err != nil {
-		return err
-	}
-	return errors.Join(images.WriteArchive(file, set), file.Close())
+	return images.WriteArchiveFile(c.path("images.tar"), set)
 }
 
 // imageNames returns the references of the images of a cluster, as kubeadm lists them.
@@ -56,7 +54,7 @@ func (c *Cluster) imageNames(ctx context.Context) ([]string, error) {
 	if err := os.Symlink(c.bin("images/kubernetes"), link); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	list, err := output(exec.CommandContext(ctx, link, "config", "images", "list", "--kubernetes-version="+version), "kubeadm config images list")
+	list, err := proc.Output(exec.CommandContext(ctx, link, "config", "images", "list", "--kubernetes-version="+build.KubernetesVersion), "kubeadm config images list")
 	if err != nil {
 		return nil, err
 	}

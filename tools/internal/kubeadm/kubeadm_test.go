@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wherry-node/wherry/tools/internal/build"
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
@@ -32,7 +33,7 @@ func TestConfigurationsNameTheNode(t *testing.T) {
 	}
 	more := map[string]any{"Token": "abcdef.0123456789abcdef", "Server": c.first().address, "CAHash": "sha256:00"}
 	for kind, want := range map[string][]string{
-		"init": {"kubernetesVersion: " + version, "advertiseAddress: \"10.78.0.12\"", "serverTLSBootstrap: true", "mode: nftables"},
+		"init": {"kubernetesVersion: " + build.KubernetesVersion, "advertiseAddress: \"10.78.0.12\"", "serverTLSBootstrap: true", "mode: nftables"},
 		"join": {"apiServerEndpoint: \"10.78.0.11:6443\"", "caCertHashes: [\"sha256:00\"]"},
 	} {
 		config := initConfig

@@ -132,7 +132,7 @@ func (n *node) run(ctx context.Context, name string, args ...string) (string, er
 	if err != nil {
 		return "", err
 	}
-	return output(cmd, "on "+n.name+": "+filepath.Base(name)+" "+strings.Join(args, " "))
+	return proc.Output(cmd, "on "+n.name+": "+proc.Line(name, args...))
 }
 
 // startRuntime starts the node's containerd and imports the images.

@@ -92,7 +92,7 @@ func (s spaces) run(ctx context.Context, name string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	_, err = output(exec.CommandContext(ctx, line[0], line[1:]...), filepath.Base(name)+" "+strings.Join(args, " "))
+	_, err = proc.Output(exec.CommandContext(ctx, line[0], line[1:]...), proc.Line(name, args...))
 	return err
 }
 

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wherry-node/wherry/tools/internal/build"
+	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
 //go:embed workload.yaml
@@ -136,7 +139,7 @@ func (c *Cluster) runApprover(ctx context.Context, _ []*node) error {
 	if err != nil {
 		return err
 	}
-	out, err := output(cmd, "csrapprover")
+	out, err := proc.Output(cmd, "csrapprover")
 	fmt.Fprint(c.Progress, out)
 	return err
 }
@@ -333,7 +336,7 @@ func (c *Cluster) awaitControlPlane(ctx context.Context) error {
 }
 
 func (c *Cluster) upgrade(ctx context.Context) error {
-	if err := c.first().kubeadm(ctx, "upgrade", "apply", version, "--yes", "--force", "--ignore-preflight-errors=SystemVerification"); err != nil {
+	if err := c.first().kubeadm(ctx, "upgrade", "apply", build.KubernetesVersion, "--yes", "--force", "--ignore-preflight-errors=SystemVerification"); err != nil {
 		return err
 	}
 	second := c.nodes[1]

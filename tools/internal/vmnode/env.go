@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
@@ -96,17 +94,7 @@ func (e *Env) Agent() *vm.Agent { return vm.NewAgent(e.path("guest", "agent.sock
 // lock makes sure that no other Up or Down of this environment runs at the same time. If one does, lock returns an error. The lock file is
 // beside the directory, because Down removes the directory.
 func (e *Env) lock() (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o755); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(e.Dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(errors.New("another make vm, make vm-down or make test-vm is at work in this checkout"), file.Close())
-	}
-	return func() { _ = file.Close() }, nil
+	return proc.Lock(e.Dir+".lock", "another make vm, make vm-down or make test-vm is at work in this checkout")
 }
 
 // Kubectl runs kubectl with the administrator's kubeconfig and returns its output.
@@ -131,23 +119,13 @@ func (e *Env) kubectl(ctx context.Context, args []string) *exec.Cmd {
 // KubectlApply runs kubectl as Kubectl does, with input as its standard input.
 func (e *Env) KubectlApply(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := e.kubectl(ctx, args)
-	var stderr strings.Builder
-	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return string(out), nil
+	cmd.Stdin = strings.NewReader(input)
+	return proc.Output(cmd, proc.Line("kubectl", args...))
 }
 
 // output runs a program and returns its standard output. If the program fails, the error contains its standard error.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	var stderr strings.Builder
-	cmd.Stderr, cmd.WaitDelay = &stderr, 10*time.Second
-	out, err := cmd.Output()
-	if err != nil {
-		return string(out), fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return string(out), nil
+	cmd.WaitDelay = 10 * time.Second
+	return proc.Output(cmd, proc.Line(name, args...))
 }
