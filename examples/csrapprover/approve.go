@@ -57,7 +57,7 @@ func (a *approver) attempt(ctx context.Context, csr *certv1.CertificateSigningRe
 	if err != nil {
 		return early, "", err
 	}
-	ok, why := decide(csr, node)
+	ok, why := c.decide(node)
 	if !ok {
 		return early, why, nil
 	}

@@ -27,20 +27,6 @@ const (
 	maxRSABits = 8192
 )
 
-// decide says whether a request can be approved, and why or why not. node is the Node of the user who made the request; nil: there is none.
-// decide has no effects, and what it reads may be hostile.
-func decide(csr *certv1.CertificateSigningRequest, node *corev1.Node) (approve bool, why string) {
-	c, why := readClaim(csr)
-	if why != "" {
-		return false, why
-	}
-	if why := c.mismatch(node); why != "" {
-		return false, why
-	}
-	return true, fmt.Sprintf("User, groups, subject, usages and signature are those of node %s, and the Node has all that the request names (DNS names: %d, IP addresses: %d)",
-		c.node, len(c.names), len(c.ips))
-}
-
 // claim is what a well-formed request asks for: a serving certificate for a node, with names and addresses.
 type claim struct {
 	node  string
@@ -131,6 +117,16 @@ func readRequest(data []byte) (req *x509.CertificateRequest, why string) {
 		return nil, fmt.Sprintf("the signature of the request is not valid: %.200q", err.Error())
 	}
 	return req, ""
+}
+
+// decide says whether a claim can be approved, and why or why not. node is the Node of the user who made the request; nil: there is none.
+// decide has no effects, and what it reads may be hostile.
+func (c *claim) decide(node *corev1.Node) (approve bool, why string) {
+	if why := c.mismatch(node); why != "" {
+		return false, why
+	}
+	return true, fmt.Sprintf("User, groups, subject, usages and signature are those of node %s, and the Node has all that the request names (DNS names: %d, IP addresses: %d)",
+		c.node, len(c.names), len(c.ips))
 }
 
 // mismatch says why a claim does not fit the Node. That can change: a Node may get its addresses a moment after the request.

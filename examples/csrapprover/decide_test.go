@@ -25,6 +25,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// decide reads a request and decides about it, as an attempt does.
+func decide(csr *certv1.CertificateSigningRequest, node *corev1.Node) (approve bool, why string) {
+	c, why := readClaim(csr)
+	if why != "" {
+		return false, why
+	}
+	return c.decide(node)
+}
+
 // ask is a request of a node before it is signed.
 type ask struct {
 	template x509.CertificateRequest
