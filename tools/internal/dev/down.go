@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/cgroup"
 	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
+	"github.com/wherry-node/wherry/tools/internal/sysctl"
 )
 
 // step is one part of Down. Down carries out all steps, even if an earlier one fails.
@@ -32,7 +33,7 @@ func (e *Env) steps() []step {
 		{"detach devices", func(ctx context.Context, _ *state) error { return e.csiExample().detach(ctx) }},
 		{"remove cgroups", func(ctx context.Context, _ *state) error { return cgroup.Remove(ctx, e.cgroupParent()) }},
 		{"remove interfaces", func(ctx context.Context, s *state) error { return removeDummy(ctx, s.Dummy) }},
-		{"restore sysctls", func(_ context.Context, s *state) error { return restoreSysctls(s.Sysctls) }},
+		{"restore sysctls", func(_ context.Context, s *state) error { return sysctl.Restore(s.Sysctls) }},
 		{"remove data", e.removeData},
 	}
 }

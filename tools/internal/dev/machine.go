@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -15,41 +14,6 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
-
-// sysctls lists the kernel settings that a node agent or kube-proxy may change. IP forwarding is not among them, because another containerd
-// may need it; package runtime restores it.
-var sysctls = []string{
-	"net/ipv4/conf/all/route_localnet", "net/ipv6/conf/all/forwarding",
-	"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables",
-	"net/netfilter/nf_conntrack_max", "net/netfilter/nf_conntrack_tcp_be_liberal",
-	"net/netfilter/nf_conntrack_tcp_timeout_established", "net/netfilter/nf_conntrack_tcp_timeout_close_wait",
-	"vm/overcommit_memory", "vm/panic_on_oom",
-	"kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
-}
-
-func readSysctls() map[string]string {
-	values := map[string]string{}
-	for _, name := range sysctls {
-		if data, err := os.ReadFile("/proc/sys/" + name); err == nil {
-			values[name] = strings.TrimSpace(string(data))
-		}
-	}
-	return values
-}
-
-func restoreSysctls(before map[string]string) error {
-	now := readSysctls()
-	var errs []error
-	for name, value := range before {
-		if now[name] == value || now[name] == "" {
-			continue
-		}
-		if err := os.WriteFile("/proc/sys/"+name, []byte(value), 0o644); err != nil {
-			errs = append(errs, fmt.Errorf("restore sysctl %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // machineAddress returns an IP address of this machine that pods can reach; "" if the machine has only loopback addresses.
 func machineAddress() string {

@@ -19,6 +19,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
+	"github.com/wherry-node/wherry/tools/internal/sysctl"
 )
 
 // Up builds missing programs and starts the environment. It returns when the node is Ready and the example runs.
@@ -88,7 +89,7 @@ func (e *Env) plan(ctx context.Context) (*state, error) {
 		}
 		return s, nil
 	}
-	s = &state{Runtime: e.Runtime, NodeName: e.NodeName, Sysctls: readSysctls(), NodeIP: machineAddress()}
+	s = &state{Runtime: e.Runtime, NodeName: e.NodeName, Sysctls: sysctl.Read(), NodeIP: machineAddress()}
 	root := os.Geteuid() == 0
 	if root {
 		if s.Tables, err = runtime.Tables(ctx); err != nil {

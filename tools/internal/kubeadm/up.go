@@ -2,6 +2,7 @@ package kubeadm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/cgroup"
 	"github.com/wherry-node/wherry/tools/internal/debian"
 	"github.com/wherry-node/wherry/tools/internal/proc"
+	"github.com/wherry-node/wherry/tools/internal/sysctl"
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
@@ -95,7 +97,7 @@ func (c *Cluster) build(ctx context.Context) error {
 
 // makeMachines makes the nodes as machines: namespaces, network, runtime, and the unit of an agent that does not run yet.
 func (c *Cluster) makeMachines(ctx context.Context) error {
-	if err := c.user().open(ctx); err != nil {
+	if err := errors.Join(c.noteSysctls(), c.user().open(ctx)); err != nil {
 		return err
 	}
 	if err := cgroup.Make(c.cgroup()); err != nil {
@@ -122,6 +124,32 @@ func (c *Cluster) makeMachines(ctx context.Context) error {
 	c.say("two machines with a container runtime each")
 	return nil
 }
+
+// noteSysctls stores the kernel settings that the node agents change, although their namespaces are not the machine's.
+func (c *Cluster) noteSysctls() error {
+	data, err := json.Marshal(sysctl.Read())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.sysctls(), data, 0o644)
+}
+
+func (c *Cluster) restoreSysctls() error {
+	data, err := os.ReadFile(c.sysctls())
+	if errors.Is(err, os.ErrNotExist) { // no node has been made
+		return nil
+	}
+	var before map[string]string
+	if err == nil {
+		err = json.Unmarshal(data, &before)
+	}
+	if err != nil {
+		return fmt.Errorf("read the kernel settings before the cluster: %w", err)
+	}
+	return sysctl.Restore(before)
+}
+
+func (c *Cluster) sysctls() string { return c.path("sysctls.json") }
 
 // kubeadm runs kubeadm on the node and keeps what it prints in a log.
 func (n *node) kubeadm(ctx context.Context, args ...string) error {
@@ -236,7 +264,7 @@ func (c *Cluster) down(ctx context.Context) error {
 	for _, n := range c.nodes {
 		errs = append(errs, n.end(ctx))
 	}
-	errs = append(errs, cgroup.Remove(ctx, c.cgroup()), c.user().close(ctx))
+	errs = append(errs, cgroup.Remove(ctx, c.cgroup()), c.user().close(ctx), c.restoreSysctls())
 	if err := errors.Join(errs...); err != nil {
 		return err // the directory stays, because the next Down needs its files
 	}

@@ -259,6 +259,7 @@ func staticPods() []string {
 // renew renews all certificates, and restarts the static pods as the documentation of kubeadm says: each manifest is moved away until the
 // pod is gone.
 func (c *Cluster) renew(ctx context.Context) error {
+	const aside = "/etc/kubernetes/renewed/"
 	n := c.first()
 	old, err := n.served(ctx)
 	if err != nil {
@@ -267,50 +268,49 @@ func (c *Cluster) renew(ctx context.Context) error {
 	if err := n.kubeadm(ctx, "certs", "renew", "all"); err != nil {
 		return err
 	}
-	before, err := n.running(ctx)
+	renewed, err := n.run(ctx, "openssl", "x509", "-noout", "-serial", "-in", "/etc/kubernetes/pki/apiserver.crt")
 	if err != nil {
 		return err
 	}
-	if _, err := n.run(ctx, "mkdir", "/etc/kubernetes/renewed"); err != nil {
+	if renewed == old {
+		return fmt.Errorf("kubeadm did not renew the API server's certificate %s", old)
+	}
+	if _, err := n.run(ctx, "mkdir", aside); err != nil {
 		return err
 	}
-	for _, move := range [][2]string{{manifests, "/etc/kubernetes/renewed/"}, {"/etc/kubernetes/renewed/", manifests}} {
-		for _, name := range staticPods() {
-			if _, err := n.run(ctx, "mv", move[0]+name+".yaml", move[1]); err != nil {
-				return err
-			}
-		}
-		if move[0] == manifests {
-			err = c.await(ctx, "the pods of the control plane have ended", func(ctx context.Context) (bool, string) {
-				now, err := n.running(ctx)
-				left := slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(name string) bool { return before[name] != now[name] || !isStatic(name) })
-				return err == nil && len(left) == 0, fmt.Sprint(left, err)
-			})
-		} else {
-			err = c.await(ctx, "the API server answers with its new certificate", func(ctx context.Context) (bool, string) {
-				now, err := n.served(ctx)
-				return err == nil && now != old, fmt.Sprint(now, err)
-			})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	onDisk, err := n.run(ctx, "openssl", "x509", "-noout", "-serial", "-in", "/etc/kubernetes/pki/apiserver.crt")
-	if err != nil {
+	if err := n.moveManifests(ctx, manifests, aside); err != nil {
 		return err
 	}
-	now, err := n.served(ctx)
-	if err != nil {
+	if err := c.await(ctx, "the pods of the control plane have ended", func(ctx context.Context) (bool, string) {
+		now, err := n.running(ctx)
+		left := slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(name string) bool { return !isStatic(name) })
+		return err == nil && len(left) == 0, fmt.Sprint(left, err)
+	}); err != nil {
 		return err
 	}
-	if now != onDisk {
-		return fmt.Errorf("the API server serves the certificate %s, but kubeadm renewed %s", now, onDisk)
+	if err := n.moveManifests(ctx, aside, manifests); err != nil {
+		return err
+	}
+	if err := c.await(ctx, "the API server serves the renewed certificate", func(ctx context.Context) (bool, string) {
+		now, err := n.served(ctx)
+		return err == nil && now == renewed, fmt.Sprint(now, err)
+	}); err != nil {
+		return err
 	}
 	if err := c.takeKubeconfig(); err != nil {
 		return err
 	}
 	return c.awaitControlPlane(ctx)
+}
+
+// moveManifests moves the manifests of the control plane from one directory of the node to another one.
+func (n *node) moveManifests(ctx context.Context, from, to string) error {
+	for _, name := range staticPods() {
+		if _, err := n.run(ctx, "mv", from+name+".yaml", to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func isStatic(container string) bool {
