@@ -142,7 +142,7 @@ conformance-node: ## upstream's node suite (e2e_node.test) the same way: FOCUS= 
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=node --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'
 
 conformance-kubeadm: ## upstream's [Conformance] tests on two nodes of a cluster that kubeadm makes, with the same options: docs/kubeadm.md
-	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=kubeadm $(if $(filter-out \[NodeConformance\],$(FOCUS)),--focus='$(FOCUS)') --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=kubeadm --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'
 
 # What fails is run once more alone, and the output says so: here a busy machine is no news, in a whole run it is.
 conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt, node-ci.txt

@@ -34,8 +34,13 @@ func conformanceCommand() *cobra.Command {
 			if !slices.Contains([]string{conformance.SuiteCluster, conformance.SuiteNode, conformance.SuiteKubeadm}, o.Suite) {
 				return fmt.Errorf("--suite=%s is not %s, %s or %s", o.Suite, conformance.SuiteCluster, conformance.SuiteNode, conformance.SuiteKubeadm)
 			}
-			if o.Suite == conformance.SuiteKubeadm && !cmd.Flags().Changed("focus") {
-				o.Focus = conformance.FocusKubeadm
+			if o.Suite == conformance.SuiteKubeadm {
+				if o.Focus == conformance.FocusDefault { // the default of the other suites
+					o.Focus = conformance.FocusKubeadm
+				}
+				if o.Runtime == conformance.RuntimeDebian {
+					return fmt.Errorf("--suite=%s runs only over containerd2", o.Suite)
+				}
 			}
 			if o.Node != "wherry" && o.Node != "kubelet" {
 				return fmt.Errorf("--node=%s is neither wherry nor kubelet", o.Node)

@@ -105,6 +105,15 @@ type cluster interface {
 	Down(ctx context.Context) error
 	// Kubeconfig returns the path of the administrator's kubeconfig.
 	Kubeconfig() string
+	// Command returns a command that runs where the cluster can be reached.
+	Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error)
+}
+
+// devCluster is a dev.Env in the namespaces of this process.
+type devCluster struct{ *dev.Env }
+
+func (devCluster) Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
+	return exec.CommandContext(ctx, name, args...), nil
 }
 
 // Run runs the tests on a new cluster, prints the table of results, and ends everything. Except for SuiteKubeadm, the calling process must be
@@ -201,8 +210,8 @@ func (o Options) cluster(ctx context.Context, archive string, set []images.Image
 	if err != nil {
 		return nil, nil, err
 	}
-	env, err = o.environment(archive)
-	return env, stop, err
+	own, err := o.environment(archive)
+	return devCluster{own}, stop, err
 }
 
 // again runs the failed tests once more, one at a time. It returns an error if a test still fails.
@@ -309,11 +318,9 @@ func (o Options) ginkgo(ctx context.Context, env cluster, focus, report string) 
 		return nil, err
 	}
 	args = append(append(args, o.testProgram(), "--"), own...)
-	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
-	if k, ok := env.(*kubeadmCluster); ok {
-		if cmd, err = k.Command(ctx, o.bin("conformance/ginkgo"), args...); err != nil {
-			return nil, err
-		}
+	cmd, err := env.Command(ctx, o.bin("conformance/ginkgo"), args...)
+	if err != nil {
+		return nil, err
 	}
 	// The interrupt goes to the whole process group, as from a terminal: each process ends its own tests, and ginkgo writes the report.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
