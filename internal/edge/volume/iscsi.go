@@ -107,21 +107,28 @@ func checkISCSIName(field, name string) error {
 	return nil
 }
 
+// checkQualifiedName returns an error if the name of a target or of an initiator is not valid.
+func checkQualifiedName(field, name string) error {
+	if err := checkISCSIName(field, name); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(name, "iqn.") && !strings.HasPrefix(name, "eui.") && !strings.HasPrefix(name, "naa.") {
+		return fmt.Errorf("iscsi.%s %q must begin with iqn., eui. or naa.", field, name)
+	}
+	return nil
+}
+
 // check returns an error if a name is not one that iscsiadm takes, or cannot be part of a path.
 func (t *iscsiTarget) check() error {
 	if err := checkISCSIName("iscsiInterface", t.InitIface); err != nil {
 		return err
 	}
-	qualified := []struct{ field, name string }{{"iqn", t.IQN}}
-	if t.InitiatorName != "" {
-		qualified = append(qualified, struct{ field, name string }{"initiatorName", t.InitiatorName})
+	if err := checkQualifiedName("iqn", t.IQN); err != nil {
+		return err
 	}
-	for _, q := range qualified {
-		if err := checkISCSIName(q.field, q.name); err != nil {
+	if t.InitiatorName != "" {
+		if err := checkQualifiedName("initiatorName", t.InitiatorName); err != nil {
 			return err
-		}
-		if !strings.HasPrefix(q.name, "iqn.") && !strings.HasPrefix(q.name, "eui.") && !strings.HasPrefix(q.name, "naa.") {
-			return fmt.Errorf("iscsi.%s %q must begin with iqn., eui. or naa.", q.field, q.name)
 		}
 	}
 	if t.unit < 0 || t.unit > maxUnit {
