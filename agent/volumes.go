@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/edge/csi"
 	"github.com/wherry-node/wherry/internal/edge/csinode"
 	"github.com/wherry-node/wherry/internal/edge/volume"
@@ -67,6 +68,9 @@ func (a *Agent) withDrivers(g *platform, cfg *volume.Config, dcfg drivers.Config
 	}
 	cfg.InUseChanged = func() { a.heartbeat.Now() } // the heartbeat is built later
 	cfg.Health = gates(&a.cfg).Enabled("CSIVolumeHealth")
+	if hostfs.HasSELinux() {
+		cfg.SELinux = &volume.SELinux{FileLabel: hostfs.FileLabel, AnyMode: gates(&a.cfg).Enabled("SELinuxMount")}
+	}
 	cfg.Exceeded = registry.Exceeded
 	cfg.ClaimStatus = nodeClaims{api: a.clients.api}
 	cfg.Event = a.events.record

@@ -69,6 +69,8 @@ type Input struct {
 	// PublishContext describes the attached volume; the driver's controller wrote it into the VolumeAttachment.
 	PublishContext map[string]string
 	Secrets        map[string]string
+	// SELinux is the SELinux label with which the volume is mounted; "": it is mounted without one.
+	SELinux string
 	// Tokens contains the tokens that the driver's CSIDriver object asks for, as JSON text; "": it asks for none.
 	Tokens string
 	// StagingPath is empty if the volume is not staged.
@@ -121,7 +123,7 @@ func capability(in *Input, group string) *csi.VolumeCapability {
 	mount := &csi.VolumeCapability_MountVolume{FsType: in.fsType(), VolumeMountGroup: group}
 	mode := v1.ReadWriteOnce
 	if in.PV != nil {
-		mount.MountFlags = in.PV.Spec.MountOptions
+		mount.MountFlags = MountOptions(in.PV, in.SELinux)
 		if modes := in.PV.Spec.AccessModes; len(modes) > 0 {
 			mode = modes[0]
 		}
@@ -133,6 +135,16 @@ func capability(in *Input, group string) *csi.VolumeCapability {
 		out.AccessType = &csi.VolumeCapability_Mount{Mount: mount}
 	}
 	return out
+}
+
+// MountOptions returns the options with which a persistent volume is mounted. label is its SELinux label, or "". The option of the label is
+// quoted, because a label may contain a comma.
+func MountOptions(pv *v1.PersistentVolume, label string) []string {
+	options := pv.Spec.MountOptions
+	if label == "" {
+		return options
+	}
+	return append(options[:len(options):len(options)], fmt.Sprintf("context=%q", label))
 }
 
 func (in *Input) fsType() string {

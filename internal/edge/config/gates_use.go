@@ -57,7 +57,7 @@ var gateUses = map[string]fieldUse{
 	"ClusterTrustBundleProjection": honoured("internal/proof/agenttest.TestCredentialProjectionsNeedTheirGates"),
 	"PodCertificateRequest":        honoured("internal/proof/agenttest.TestCredentialProjectionsNeedTheirGates"),
 	"CSIVolumeHealth":              honoured("internal/proof/agenttest.TestVolumeHealthNeedsItsGate"),
-	"SELinuxMount":                 notHonoured("volumes are not mounted with SELinux labels", "false"),
+	"SELinuxMount":                 honoured("internal/edge/volume.TestSELinuxMountGate"),
 
 	// Server and runtime.
 	"ComponentFlagz":              honoured("internal/edge/server.TestZPages"),

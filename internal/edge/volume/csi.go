@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -132,10 +133,11 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 		mode = storagev1.VolumeLifecycleEphemeral
 	}
 	node := v.cfg.Claims.Node().Name
-	if err := v.writeVolumeData(dir, map[string]string{
-		"specVolID": b.PersistentVolume, "volumeHandle": b.Handle, "driverName": b.Driver, "nodeName": node,
-		"volumeLifecycleMode": string(mode), "attachmentID": csispec.Attachment(b.Handle, b.Driver, node),
-	}); err != nil {
+	data := stagingData(b)
+	maps.Copy(data, map[string]string{
+		"specVolID": b.PersistentVolume, "nodeName": node, "volumeLifecycleMode": string(mode), "attachmentID": csispec.Attachment(b.Handle, b.Driver, node),
+	})
+	if err := v.writeVolumeData(dir, data); err != nil {
 		return err
 	}
 	if err := d.Publish(ctx, csispec.Publish(in)); err != nil {
@@ -185,7 +187,11 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 	if failedToRead(err) {
 		return fmt.Errorf("read %s: %w", volumeData, err)
 	}
-	if data[stagedMark] != "" {
+	if err == nil && data[labelKey] != b.SELinux { // of a pod that has ended: no other pod has the volume with another label
+		if err := v.unstage(ctx, d, b); err != nil {
+			return fmt.Errorf("unstage the volume, which has %s: %w", labelled(data[labelKey]), err)
+		}
+	} else if data[stagedMark] != "" {
 		mounted, err := v.cfg.Host.Mounted(in.StagingPath)
 		if err != nil || mounted {
 			return err

@@ -65,7 +65,8 @@ type csiFixture struct {
 	*fixture
 	driver  *simcsi.Driver
 	disks   string
-	serves  string        // the driver serves this name, too; "": only driverName
+	serves  string // the driver serves this name, too; "": only driverName
+	seLinux *volume.SELinux
 	changed chan struct{} // receives a value after each call of the driver and each change of InUse
 
 	ops        operations
@@ -216,6 +217,7 @@ func (f *csiFixture) away() (back func()) {
 func (f *csiFixture) restart() *volume.Volumes {
 	return volume.New(volume.Config{
 		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note, Operated: f.ops.ended,
+		SELinux: f.seLinux,
 		Event: func(ref *v1.ObjectReference, _, reason, _ string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -25,8 +25,10 @@ const (
 	// stagedMark is a key in this file of a staged volume. Without it, the volume is staged again, because the last staging may have
 	// failed. The mark is no file of its own: upstream's kubelet removes the directory only if nothing but its own files is in it.
 	stagedMark = "wherryStaged"
-	mountDir   = "mount"
-	globalDir  = "globalmount"
+	// labelKey is the key in this file for the SELinux label with which the volume is mounted.
+	labelKey  = "seLinuxMountContext"
+	mountDir  = "mount"
+	globalDir = "globalmount"
 )
 
 // staging returns the directory of a staged volume, which contains the mount point and the files about the volume.
@@ -104,7 +106,11 @@ func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) er
 
 // stagingData returns the content of the file volumeData beside a volume that is being staged or unstaged.
 func stagingData(b *bound) map[string]string {
-	return map[string]string{"volumeHandle": b.Handle, "driverName": b.Driver}
+	data := map[string]string{"volumeHandle": b.Handle, "driverName": b.Driver}
+	if b.SELinux != "" {
+		data[labelKey] = b.SELinux
+	}
+	return data
 }
 
 func (v *Volumes) writeVolumeData(dir string, data map[string]string) error {
@@ -142,7 +148,7 @@ func (v *Volumes) readVolumeData(dir string) (*bound, error) {
 	}
 	inline := data["volumeLifecycleMode"] == string(storagev1.VolumeLifecycleEphemeral)
 	return &bound{
-		PersistentVolume: filepath.Base(dir), Kind: kindCSI, Driver: data["driverName"], Handle: data["volumeHandle"], Inline: inline, Attach: !inline,
+		PersistentVolume: filepath.Base(dir), Kind: kindCSI, Driver: data["driverName"], Handle: data["volumeHandle"], Inline: inline, Attach: !inline, SELinux: data[labelKey],
 	}, nil
 }
 

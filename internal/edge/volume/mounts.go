@@ -104,7 +104,8 @@ func mountOf(in *MountInput, index int, where places, bind func(subPath) (string
 		Readonly:          vm.ReadOnly || k.files() || b.ReadOnly || isReadOnly(vol),
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SelinuxRelabel:    b.Kind != kindHostPath && b.Kind != kindNFS && k != kindImage, // files of the host, of servers and of images keep their SELinux labels
+		// Files of the host, of servers and of images keep their SELinux labels, and a volume that is mounted with a label has no others.
+		SelinuxRelabel: b.Kind != kindHostPath && b.Kind != kindNFS && k != kindImage && b.SELinux == "",
 	}
 	if k == kindImage {
 		return m, imageMount(m, in, vol, sub)

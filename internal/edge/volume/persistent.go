@@ -229,6 +229,13 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 		v.waits.add(b.key(), p.UID)
 		return claims.InUse(b.Claim, v.nameOf(others[0]))
 	}
+	if b.SELinux, err = v.seLinuxLabel(p, vol.Name, b, in); err != nil {
+		return err
+	}
+	if err := v.seLinuxConflict(p.UID, b, others); err != nil {
+		return err
+	}
+	in.SELinux = b.SELinux
 	b.Pod = p.Namespace + "/" + p.Name
 	if err := v.writeRecord(p.UID, vol.Name, b); err != nil {
 		return err

@@ -45,6 +45,8 @@ type bound struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Exclusive: the claim may be used by one pod only.
 	Exclusive bool `json:"exclusive,omitempty"`
+	// SELinux is the SELinux label with which the volume is mounted; "": it is mounted without one, and the runtime labels its files.
+	SELinux string `json:"selinux,omitempty"`
 	// Size is the size in bytes that a CSI volume with a claim is known to have; 0: it is not known.
 	Size int64 `json:"size,omitempty"`
 	// Done: the set-up has succeeded.

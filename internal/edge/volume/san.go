@@ -123,7 +123,7 @@ func (v *Volumes) mountSANDisk(ctx context.Context, pv *v1.PersistentVolume, b *
 	if err != nil {
 		return "", err
 	}
-	return at, v.mountDisk(ctx, &disk{device: device, dir: at, fsType: fsTypeOf(pv), options: pv.Spec.MountOptions, readOnly: b.ReadOnly})
+	return at, v.mountDisk(ctx, &disk{device: device, dir: at, fsType: fsTypeOf(pv), options: csispec.MountOptions(pv, b.SELinux), readOnly: b.ReadOnly})
 }
 
 // connect connects the disk of a volume, unless it is connected, and returns the path of its device: of the multipath device if the disk has several paths.

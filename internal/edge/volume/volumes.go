@@ -113,6 +113,8 @@ type Config struct {
 	Notify func(uid types.UID)
 	// Health makes the node ask the CSI drivers that can say so whether the volumes of pods work (feature gate CSIVolumeHealth).
 	Health bool
+	// SELinux is nil on a machine without SELinux.
+	SELinux *SELinux
 	// Operated is called after each operation on a volume. It must not block. It may be nil.
 	Operated func(Operation)
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.

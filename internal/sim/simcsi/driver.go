@@ -83,11 +83,10 @@ type Driver struct {
 	busy      map[string]bool   // volumes that a call stages or unstages
 	staged    map[string]string // staging path, by volume
 	published map[string]string // volume, by target path
-	last      *csi.NodePublishVolumeRequest
-	expanded  *csi.NodeExpandVolumeRequest // the last request to expand a volume
-	sizes     map[string]int64             // in bytes, by volume, with Config.Sized
-	faults    map[string]*Fault            // by method
-	told      []string                     // see Told
+	last      lastRequests
+	sizes     map[string]int64  // in bytes, by volume, with Config.Sized
+	faults    map[string]*Fault // by method
+	told      []string          // see Told
 	servers   []*grpc.Server
 	wg        sync.WaitGroup
 }
@@ -225,20 +224,6 @@ func (d *Driver) Holds() (staged, published int) {
 	return len(d.staged), len(d.published)
 }
 
-// LastPublish returns the last request to publish a volume.
-func (d *Driver) LastPublish() *csi.NodePublishVolumeRequest {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.last
-}
-
-// LastExpand returns the last request to expand a volume.
-func (d *Driver) LastExpand() *csi.NodeExpandVolumeRequest {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.expanded
-}
-
 // GetInfo returns the driver's type, name, endpoint and versions, with which the node agent registers it.
 func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	info := &registration.PluginInfo{Type: registration.CSIPlugin, Name: d.cfg.Name, Endpoint: d.cfg.Endpoint, SupportedVersions: d.cfg.Versions}
@@ -322,6 +307,9 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 		_, again := d.staged[r.VolumeId]
 		d.staged[r.VolumeId] = r.StagingTargetPath
 		d.learnSize(r.VolumeId, r.VolumeContext)
+		if !d.cfg.Quiet {
+			d.last.stage = r
+		}
 		d.mu.Unlock()
 		if again || r.VolumeCapability.GetBlock() != nil {
 			return nil
@@ -363,7 +351,7 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 		_, again := d.published[r.TargetPath]
 		d.published[r.TargetPath] = r.VolumeId
 		if !d.cfg.Quiet {
-			d.last = r
+			d.last.publish = r
 		}
 		d.mu.Unlock()
 		if again {
@@ -405,7 +393,7 @@ func (d *Driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRe
 			d.broken = append(d.broken, "volume "+r.VolumeId+" is expanded at "+r.VolumePath+", where it is neither staged nor published")
 		}
 		if !d.cfg.Quiet {
-			d.expanded = r
+			d.last.expand = r
 		}
 		if size := r.GetCapacityRange().GetRequiredBytes(); d.cfg.Sized && size > 0 {
 			d.sizes[r.VolumeId] = size
