@@ -58,6 +58,7 @@ func (a *Agent) withDrivers(g *platform, cfg *volume.Config, dcfg drivers.Config
 		dcfg.Cluster = a.offline.keeper.Drivers(dcfg.Cluster)
 	}
 	dcfg.Registered = func(name string) { volumes.DriverRegistered(name) }
+	dcfg.Attach = func(name string, required bool) { volumes.AttachRequired(name, required) }
 	dcfg.Called, dcfg.Log = a.metrics.DriverCalled, a.log
 	registry = drivers.New(dcfg)
 	cfg.Driver = func(name string) volume.Driver {

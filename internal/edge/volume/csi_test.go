@@ -577,6 +577,10 @@ func TestAttachedVolume(t *testing.T) {
 	if got := f.driver.LastPublish().PublishContext["device"]; got != "sdx" {
 		t.Errorf("publish context %q", got)
 	}
+	f.AttachRequired(driverName, false)
+	wantInUse("when the driver needs no attachment any more, so that the VolumeAttachment can be deleted")
+	f.AttachRequired(driverName, true)
+	wantInUse("when the driver needs one again", name)
 	if err := os.RemoveAll(filepath.Join(f.root, "pods/a/claims")); err != nil { // upstream's kubelet has no records
 		t.Fatal(err)
 	}

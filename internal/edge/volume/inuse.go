@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -15,6 +16,8 @@ type inUse struct {
 	turn  uint64 // number of changes of records so far
 	known bool   // names holds the result of InUse
 	names []v1.UniqueVolumeName
+	// free has the drivers whose volumes are not attached any more, whatever the records of the volumes say: see AttachRequired.
+	free map[string]bool
 	// reported has an entry for each volume with a record. The entry is true if the last call of Reported listed the volume; calls before
 	// there was a record do not count. The entry is deleted with the record: a Node status that lists the volume because of an earlier use
 	// does not count either, because a status without the volume may replace it at any moment.
@@ -47,11 +50,32 @@ func (v *Volumes) Reported(names []v1.UniqueVolumeName) {
 	}
 }
 
+// AttachRequired tells whether the volumes of a CSI driver have to be attached to nodes, according to its CSIDriver object. Without this call, what
+// the object said when a volume was set up applies. If a driver needs no attachment any more, its volumes are not reported as in use, so that the
+// attach-detach controller can delete their VolumeAttachments while pods use them.
+func (v *Volumes) AttachRequired(driver string, required bool) {
+	v.using.mu.Lock()
+	if v.using.free[driver] == !required {
+		v.using.mu.Unlock()
+		return
+	}
+	if v.using.free == nil {
+		v.using.free = map[string]bool{}
+	}
+	if v.using.free[driver] = true; required {
+		delete(v.using.free, driver)
+	}
+	v.using.turn++
+	v.using.known = false
+	v.using.mu.Unlock()
+	v.cfg.InUseChanged()
+}
+
 // InUse lists the volumes that must not be detached from this node: the attached volumes that are mounted for a pod, or whose set-up
 // has begun. It reads the disk after each change. If the disk cannot be read, ok is false.
 func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	v.using.mu.Lock()
-	known, names, turn := v.using.known, v.using.names, v.using.turn
+	known, names, turn, free := v.using.known, v.using.names, v.using.turn, maps.Clone(v.using.free)
 	v.using.mu.Unlock()
 	if known {
 		return names, true
@@ -70,7 +94,7 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 			return nil, false
 		}
 		for _, b := range slices.Concat(csi, disks) {
-			if name := b.unique(); b.Attach && !slices.Contains(names, name) {
+			if name := b.unique(); b.Attach && !free[b.Driver] && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
 // Objects reads the CSIDriver objects of the cluster. One goroutine makes the calls.
@@ -30,7 +31,8 @@ const watchAgain = 30 * time.Second
 // nodeAllocatableUpdatePeriodSeconds are asked again. limits is also the Followed of the CSIDriver objects.
 type limits struct {
 	objects Objects
-	changed chan struct{} // receives a value when the result of take may have changed
+	attach  func(driver string, required bool) // Config.Attach
+	changed chan struct{}                      // receives a value when the result of take may have changed
 
 	mu      sync.Mutex
 	periods map[string]time.Duration // by driver
@@ -46,8 +48,11 @@ type asks struct {
 
 var _ kubeclient.Followed = (*limits)(nil)
 
-func newLimits(o Objects) *limits {
-	return &limits{objects: o, changed: make(chan struct{}, 1), periods: map[string]time.Duration{}, asks: map[string]*asks{}}
+func newLimits(o Objects, attach func(driver string, required bool)) *limits {
+	if attach == nil {
+		attach = func(string, bool) {}
+	}
+	return &limits{objects: o, attach: attach, changed: make(chan struct{}, 1), periods: map[string]time.Duration{}, asks: map[string]*asks{}}
 }
 
 // tell makes Run call take again.
@@ -148,12 +153,13 @@ func (l *limits) Replace(items []runtime.Object) (done bool) {
 	return false
 }
 
-// Apply stores the period of a CSIDriver object.
+// Apply stores the period of a CSIDriver object, and tells whether its driver needs volumes to be attached.
 func (l *limits) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	o, ok := obj.(*storagev1.CSIDriver)
 	if !ok {
 		return false
 	}
+	l.attach(o.Name, event == watch.Deleted || csispec.NeedsAttach(o))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if seconds := o.Spec.NodeAllocatableUpdatePeriodSeconds; event != watch.Deleted && seconds != nil && *seconds > 0 {

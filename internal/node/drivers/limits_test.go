@@ -2,8 +2,10 @@ package drivers_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +33,7 @@ type limited struct {
 	api     *kubeclient.Client
 	driver  *simcsi.Driver
 	cluster *cluster
+	attach  []string // what the node was told about the attachment of volumes
 }
 
 const limitedDriver = "disks.example.com"
@@ -53,7 +56,8 @@ func withLimits(t *testing.T, period int64, f func(n *limited)) {
 		n.setPeriod(period)
 		n.Drivers = drivers.New(drivers.Config{
 			Cluster: n.cluster, Objects: api.CSIDrivers(), Log: slog.New(slog.DiscardHandler), Registered: func(string) {},
-			Dial: func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) },
+			Attach: func(name string, required bool) { n.attach = append(n.attach, fmt.Sprint(name, " ", required)) },
+			Dial:   func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) },
 		})
 		defer n.Close()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -78,8 +82,18 @@ func (n *limited) register() {
 	}
 }
 
-// setPeriod creates or changes the CSIDriver object of the driver.
+// setPeriod sets nodeAllocatableUpdatePeriodSeconds of the driver; 0: none.
 func (n *limited) setPeriod(seconds int64) {
+	n.t.Helper()
+	n.change(func(spec *storagev1.CSIDriverSpec) {
+		if spec.NodeAllocatableUpdatePeriodSeconds = &seconds; seconds == 0 {
+			spec.NodeAllocatableUpdatePeriodSeconds = nil
+		}
+	})
+}
+
+// change creates or changes the CSIDriver object of the driver.
+func (n *limited) change(to func(*storagev1.CSIDriverSpec)) {
 	n.t.Helper()
 	client, err := kubernetes.NewForConfig(n.kube.RESTConfig("admin"))
 	if err != nil {
@@ -91,10 +105,7 @@ func (n *limited) setPeriod(seconds int64) {
 	if missing {
 		o = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: limitedDriver}}
 	}
-	o.Spec.NodeAllocatableUpdatePeriodSeconds = nil
-	if seconds != 0 {
-		o.Spec.NodeAllocatableUpdatePeriodSeconds = &seconds
-	}
+	to(&o.Spec)
 	if missing {
 		_, err = objects.Create(n.t.Context(), o, metav1.CreateOptions{})
 	} else {
@@ -115,6 +126,19 @@ func (n *limited) expect(when string, limit int64, asked int) {
 	if got := n.driver.Count("NodeGetInfo") - 1; got != asked {
 		n.t.Errorf("%s: the driver was asked %d times, want %d", when, got, asked)
 	}
+}
+
+// The node is told when volumes of a driver need no attachment any more, because the attach-detach controller then waits for the node to let them go.
+func TestAttachmentThatIsNotNeededAnyMore(t *testing.T) {
+	t.Parallel()
+	withLimits(t, 0, func(n *limited) {
+		required := false
+		n.change(func(spec *storagev1.CSIDriverSpec) { spec.AttachRequired = &required })
+		time.Sleep(time.Second)
+		if want := []string{limitedDriver + " true", limitedDriver + " false"}; !slices.Equal(n.attach, want) {
+			t.Errorf("told %q, want %q", n.attach, want)
+		}
+	})
 }
 
 // The limit of a driver in the CSINode follows the driver, as often as its CSIDriver object says.
