@@ -24,8 +24,14 @@ type SELinux struct {
 // seLinuxLabel returns the SELinux label with which a persistent volume is mounted for a pod; "": it is mounted without one. "The CSI driver must
 // announce that it supports mounting with -o context by setting spec.seLinuxMount: true in its CSIDriver instance."
 func (v *Volumes) seLinuxLabel(p *v1.Pod, volume string, b *bound, in *csispec.Input) (string, error) {
+	if v.cfg.SELinux == nil || b.Kind != kindCSI && !b.Kind.san() || b.Block {
+		return "", nil
+	}
+	if label, mounted, err := v.labelNow(p.UID, b); mounted || err != nil {
+		return label, err
+	}
 	can := b.Kind.san() || in.Driver != nil && in.Driver.Spec.SELinuxMount != nil && *in.Driver.Spec.SELinuxMount
-	if v.cfg.SELinux == nil || !can || b.Inline || b.Block || in.Claim == nil {
+	if !can || b.Inline || in.Claim == nil {
 		return "", nil
 	}
 	if modes := in.PV.Spec.AccessModes; !v.cfg.SELinux.AnyMode && !slices.Equal(modes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
@@ -41,6 +47,28 @@ func (v *Volumes) seLinuxLabel(p *v1.Pod, volume string, b *bound, in *csispec.I
 		}
 	}
 	return v.cfg.SELinux.FileLabel(o.User, o.Level)
+}
+
+// labelNow returns the SELinux label of a volume that is mounted for a pod already. It keeps this label until it is unmounted, even if the CSIDriver
+// object changes, or the agent that mounted it knew no labels.
+func (v *Volumes) labelNow(uid types.UID, b *bound) (label string, mounted bool, err error) {
+	if mounted, err = v.cfg.Host.Mounted(b.dir(v.layout, uid)); err != nil || !mounted {
+		return "", false, err
+	}
+	if b.Kind == kindCSI {
+		data, err := v.loadVolumeData(v.layout.published(uid, b))
+		if failedToRead(err) {
+			return "", true, fmt.Errorf("read %s: %w", volumeData, err)
+		}
+		return data[labelKey], true, nil
+	}
+	records, err := v.records(uid)
+	for _, have := range records {
+		if have.Kind == b.Kind && have.key() == b.key() && !have.Block {
+			label = have.SELinux
+		}
+	}
+	return label, true, err
 }
 
 // checkSELinux refuses a field of seLinuxOptions that would end the mount option context and begin another one. The API server accepts any text.

@@ -157,6 +157,31 @@ func TestVolumeStagedWithAnotherSELinuxLabel(t *testing.T) {
 	}
 }
 
+// A volume that is mounted stays as it is, although its driver can mount with labels now, or although the agent before this one wrote no label.
+func TestMountedVolumeKeepsItsSELinuxLabel(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.withSELinux(false)
+	object := f.claims.drivers[driverName]
+	object.Spec.SELinuxMount, object.Spec.RequiresRepublish = ptr(false), ptr(true)
+	f.disk("d", v1.ReadWriteOncePod)
+	p := levelled("a", "s0:c1")
+	setUp(t, f.fixture, p)
+	object.Spec.SELinuxMount = ptr(true)
+	setUp(t, f.fixture, p)
+	if err := os.RemoveAll(filepath.Join(f.root, "pods/a/claims")); err != nil { // upstream's kubelet has no records
+		t.Fatal(err)
+	}
+	f.Volumes = f.restart()
+	setUp(t, f.fixture, p)
+	if n := f.driver.Count("NodeUnstageVolume"); n != 0 {
+		t.Errorf("a volume is unstaged %d times while its pod uses it", n)
+	}
+	if _, publish := f.options(); publish != "" || !relabelled(t, f, p) {
+		t.Errorf("options to publish: %s", publish)
+	}
+}
+
 // A tenant writes seLinuxOptions. They must not add mount options of their own.
 func TestSELinuxOptionsAddNoMountOption(t *testing.T) {
 	t.Parallel()
