@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,16 +32,12 @@ func conformanceCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !slices.Contains([]string{conformance.SuiteCluster, conformance.SuiteNode, conformance.SuiteKubeadm}, o.Suite) {
-				return fmt.Errorf("--suite=%s is not %s, %s or %s", o.Suite, conformance.SuiteCluster, conformance.SuiteNode, conformance.SuiteKubeadm)
+			if !slices.Contains(conformance.Suites(), o.Suite) {
+				return fmt.Errorf("--suite=%s is none of %s", o.Suite, strings.Join(conformance.Suites(), ", "))
 			}
-			if o.Suite == conformance.SuiteKubeadm {
-				if o.Focus == conformance.FocusDefault { // the default of the other suites
-					o.Focus = conformance.FocusKubeadm
-				}
-				if o.Runtime == conformance.RuntimeDebian {
-					return fmt.Errorf("--suite=%s runs only over containerd2", o.Suite)
-				}
+			o = o.Focused()
+			if !o.OwnNamespaces() && o.Runtime == conformance.RuntimeDebian {
+				return fmt.Errorf("--suite=%s runs only over containerd2", o.Suite)
 			}
 			if o.Node != "wherry" && o.Node != "kubelet" {
 				return fmt.Errorf("--node=%s is neither wherry nor kubelet", o.Node)
@@ -67,10 +64,10 @@ func conformanceCommand() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
 			}
-			if o.Suite == conformance.SuiteKubeadm { // its nodes have namespaces of their own
-				err = conformance.Run(ctx, o)
-			} else {
+			if o.OwnNamespaces() {
 				err = outside(ctx, o)
+			} else {
+				err = conformance.Run(ctx, o)
 			}
 			if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				err = fmt.Errorf("not done within --limit=%v (the start counts), so the run was ended: %w", limit, err)
@@ -79,7 +76,7 @@ func conformanceCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster), node (of one node) or kubeadm (e2e on the two nodes of a cluster that kubeadm makes)")
+	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster), node (of one node), kubeadm (e2e on the two nodes of a cluster that kubeadm makes) or storage (e2e's tests of volumes on such nodes)")
 	fs.StringVar(&o.Node, "node", "wherry", "the node agent: wherry, or kubelet (upstream's)")
 	fs.StringVar(&o.Runtime, "runtime", "", "containerd2 (default) or debian: Debian's containerd, which has no container events")
 	fs.StringVar(&o.Focus, "focus", conformance.FocusDefault, "regular expression of the tests to run")

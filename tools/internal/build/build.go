@@ -78,6 +78,8 @@ func Targets() []Target {
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csrapprover", "./examples/csrapprover"}},
 		{Name: "CSI sidecars", Module: "tools/csi", Env: static, Makes: []string{"csi/csi-provisioner", "csi/csi-attacher", "csi/csi-resizer"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csi/", "tool"}},
+		{Name: "CSI stand-ins", Module: "conformance", Env: static, Makes: []string{"csi/hostpathplugin", "csi/csiregistrar"}, OnDemand: true,
+			Args: []string{"build", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", "{bin}/csi/", "./hostpathplugin", "./csiregistrar"}},
 		{Name: "CoreDNS", Module: "tools/coredns", Env: static, Makes: []string{"images/coredns"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/coredns", "."}},
 		{Name: "kubernetes", Module: "controlplane", Env: static, Makes: []string{"images/kubernetes"}, OnDemand: true,

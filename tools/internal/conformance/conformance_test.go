@@ -313,3 +313,27 @@ func TestRegistryServesUnderTheNameThatWasMeant(t *testing.T) {
 		t.Errorf("PUT: %d", w.Code)
 	}
 }
+
+// The default of the storage suite leaves out what no kubelet can pass on this kind of machine, and nothing else.
+func TestStorageSkip(t *testing.T) {
+	t.Parallel()
+	o := Options{Suite: SuiteStorage, Focus: FocusDefault}.Focused()
+	skips, err := o.skips()
+	if err != nil || o.Focus != FocusStorage {
+		t.Fatalf("focus %s, %v", o.Focus, err)
+	}
+	skip := regexp.MustCompile(skips)
+	for name, want := range map[string]bool{
+		"[sig-storage] In-tree Volumes [Driver: hostPath] [Testpattern: Inline-volume (default fs)] subPath should support existing directory":       false,
+		"[sig-storage] In-tree Volumes [Driver: local] [LocalVolumeType: block] [Testpattern: Pre-provisioned PV (default fs)] volumes should store": false,
+		"[sig-storage] CSI Mock volume attach CSI attach test using mock driver should require VolumeAttach for drivers with attachment [Slow]":      false,
+		"[sig-storage] In-tree Volumes [Driver: nfs3] [Testpattern: Inline-volume (default fs)] subPath should support existing directory":           true,
+		"[sig-storage] CSI Volumes [Driver: csi-hostpath] [Testpattern: Dynamic PV (default fs)] subPath should support existing directory":          true,
+		"[sig-storage] CSI Mock selinux on mount SELinuxMount [LinuxOnly] [Feature:SELinux] should pass SELinux mount option for RWOP volume":        true,
+		"[sig-storage] PersistentVolumes NFS when invoking the Recycle reclaim policy should test that a PV becomes Available":                       true,
+	} {
+		if got := skip.MatchString(name); got != want {
+			t.Errorf("%s: left out: %v, want %v", name, got, want)
+		}
+	}
+}

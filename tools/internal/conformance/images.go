@@ -55,12 +55,13 @@ func Images(ctx context.Context, bin string) ([]images.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	lookups, err := images.Dynamic(ctx, "dig", "getent")
+	// With busybox' nsenter, tests that enter a node's mount namespace would find busybox' own commands there instead of the node's.
+	dynamic, err := images.Dynamic(ctx, "dig", "getent", "nsenter")
 	if err != nil {
-		return nil, fmt.Errorf("%w (Debian packages bind9-dnsutils and libc-bin)", err)
+		return nil, fmt.Errorf("%w (Debian packages bind9-dnsutils, libc-bin and util-linux)", err)
 	}
-	lookups = append(lookups, images.File{Path: "etc/nsswitch.conf", Mode: 0o644, Data: []byte("hosts: files dns\n")}) // for getent
-	agnhost = append(agnhost, lookups...)
+	dynamic = append(dynamic, images.File{Path: "etc/nsswitch.conf", Mode: 0o644, Data: []byte("hosts: files dns\n")}) // for getent
+	agnhost = append(agnhost, dynamic...)
 	set := []images.Image{pause}
 	add := func(name string, files []images.File, entrypoint ...string) *images.Image {
 		set = append(set, images.Image{Reference: e2eImages + name, Files: files, Entrypoint: entrypoint, Env: []string{images.SearchPath}})
@@ -69,7 +70,7 @@ func Images(ctx context.Context, bin string) ([]images.Image, error) {
 	for _, tag := range []string{"2.63.0", "2.55"} {
 		add("agnhost:"+tag, agnhost, "/agnhost").Cmd = []string{"pause"}
 	}
-	add("glibc-dns-testing:2.0.0", append(base[:len(base):len(base)], lookups...)).Cmd = []string{"sh"}
+	add("glibc-dns-testing:2.0.0", append(base[:len(base):len(base)], dynamic...)).Cmd = []string{"sh"}
 	for _, name := range []string{"kitten", "nautilus"} {
 		// Tests mount these images as volumes, and ask the web server for this file.
 		data := fmt.Appendf(nil, "{\"image\": \"%s.jpg\"}\n", name)

@@ -28,7 +28,7 @@ import (
 // Options configure a run of the tests.
 type Options struct {
 	Checkout string
-	Suite    string // SuiteCluster, SuiteNode or SuiteKubeadm; "" is SuiteCluster
+	Suite    string // one of Suites; "" is SuiteCluster
 	Node     string // node agent under test: wherry or kubelet
 	Runtime  string // containerd2 or debian; "" is containerd2
 	Focus    string // regular expression of the tests to run (ginkgo's --focus)
@@ -56,8 +56,11 @@ func Build(ctx context.Context, o Options) error {
 	if o.Node == "kubelet" {
 		names = append(names, "kubelet")
 	}
-	if o.Suite == SuiteKubeadm {
+	if o.twoNodes() {
 		names = append(names, "kubernetes", "CoreDNS")
+	}
+	if o.Suite == SuiteStorage {
+		names = append(names, "CSI sidecars", "CSI stand-ins")
 	}
 	if err := debian.Install(ctx, append(debian.Needed(), "bind9-dnsutils"), o.Progress); err != nil {
 		return err
@@ -116,19 +119,26 @@ func (devCluster) Command(ctx context.Context, name string, args ...string) (*ex
 	return exec.CommandContext(ctx, name, args...), nil
 }
 
-// Run runs the tests on a new cluster, prints the table of results, and ends everything. Except for SuiteKubeadm, the calling process must be
-// in new network and mount namespaces.
+// Run runs the tests on a new cluster, prints the table of results, and ends everything. Unless the suite runs on two nodes, the calling process
+// must be in new network and mount namespaces (see OwnNamespaces).
 func Run(ctx context.Context, o Options) (err error) {
 	set, err := Images(ctx, filepath.Join(o.Checkout, "bin"))
 	if err != nil {
 		return err
 	}
-	if o.Suite == SuiteKubeadm {
+	if o.twoNodes() {
 		sample, err := sampleAPIServer(o.bin(""))
 		if err != nil {
 			return err
 		}
 		set = append(set, sample)
+	}
+	if o.Suite == SuiteStorage {
+		drivers, err := storageImages(o.bin(""))
+		if err != nil {
+			return err
+		}
+		set = append(set, drivers...)
 	}
 	archive := o.bin("conformance/images.tar")
 	if err := images.WriteArchiveFile(archive, set); err != nil {
@@ -186,7 +196,7 @@ func Run(ctx context.Context, o Options) (err error) {
 
 // cluster returns the cluster of the suite, which is not up yet. Up lets the runtimes of its nodes pull the images in set; stop ends that.
 func (o Options) cluster(ctx context.Context, archive string, set []images.Image) (env cluster, stop func(), err error) {
-	if o.Suite == SuiteKubeadm {
+	if o.twoNodes() {
 		k := &kubeadmCluster{set: set, registries: o.dir("registries")}
 		k.Cluster, err = kubeadm.New(kubeadm.Options{
 			Checkout: o.Checkout, Agent: o.Node, NoBuild: true, Archives: []string{archive}, Registries: k.registries, Progress: o.Progress,

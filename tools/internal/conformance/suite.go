@@ -18,7 +18,17 @@ const (
 	SuiteCluster = "e2e"     // k8s.io/kubernetes/test/e2e: tests of a cluster, here with one node
 	SuiteNode    = "node"    // k8s.io/kubernetes/test/e2e_node: tests that run on the node itself
 	SuiteKubeadm = "kubeadm" // k8s.io/kubernetes/test/e2e on the two nodes of a cluster that kubeadm makes (package kubeadm)
+	SuiteStorage = "storage" // as SuiteKubeadm, with images of CSI drivers for the tests of volumes
 )
+
+// Suites returns the names of the suites.
+func Suites() []string { return []string{SuiteCluster, SuiteNode, SuiteKubeadm, SuiteStorage} }
+
+// OwnNamespaces reports whether Run wants a process in new network and mount namespaces. The nodes of the other suites have their own.
+func (o Options) OwnNamespaces() bool { return !o.twoNodes() }
+
+// twoNodes reports whether the suite runs on the two nodes of a cluster that kubeadm makes.
+func (o Options) twoNodes() bool { return o.Suite == SuiteKubeadm || o.Suite == SuiteStorage }
 
 // RuntimeDebian is the containerd of Debian 12, which sends no container events.
 const RuntimeDebian = "debian"
@@ -41,23 +51,46 @@ func (o Options) suite() suite {
 		}
 	}
 	s := suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance"}
-	if o.Suite == SuiteKubeadm {
+	switch o.Suite {
+	case SuiteKubeadm:
 		s.target, s.lists = "conformance-kubeadm", "kubeadm-"
+	case SuiteStorage:
+		s.target, s.lists, s.skip = "conformance-storage", "storage-", storageSkip
 	}
 	return s
 }
 
-// FocusDefault selects the tests that run by default, and FocusKubeadm those of SuiteKubeadm.
+// FocusDefault selects the tests that run by default, FocusKubeadm those of SuiteKubeadm, and FocusStorage those of SuiteStorage.
 const (
 	FocusDefault = `\[NodeConformance\]`
 	FocusKubeadm = `\[Conformance\]`
+	FocusStorage = `\[sig-storage\]`
 )
+
+// Focused returns the options with the focus of their suite, unless the caller has set one.
+func (o Options) Focused() Options {
+	if o.Focus == FocusDefault {
+		switch o.Suite {
+		case SuiteKubeadm:
+			o.Focus = FocusKubeadm
+		case SuiteStorage:
+			o.Focus = FocusStorage
+		}
+	}
+	return o
+}
 
 // skips returns a regular expression of the tests to leave out. In the node suite these include all tests that the cluster suite has too:
 // more than half of the node suite.
 func (o Options) skips() (string, error) {
-	if o.Suite != SuiteNode || o.Skip != "" || o.List != "" || o.Focus != FocusDefault {
+	if o.Skip != "" || o.List != "" {
 		return o.Skip, nil
+	}
+	if o.Suite == SuiteStorage {
+		return o.suite().skip, nil
+	}
+	if o.Suite != SuiteNode || o.Focus != FocusDefault {
+		return "", nil
 	}
 	shared, err := ReadReference(filepath.Join(o.Checkout, "conformance", "upstream.txt"))
 	if err != nil {
@@ -108,7 +141,7 @@ func (o Options) arguments(ctx context.Context, env cluster, report string) ([]s
 	common := []string{"--report-dir=" + report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true"}
 	if o.Suite != SuiteNode {
 		nodes, root := "1", o.dir("node", "root")
-		if o.Suite == SuiteKubeadm {
+		if o.twoNodes() {
 			nodes, root = "2", "/var/lib/kubelet"
 		}
 		return append([]string{"--provider=skeleton", "--kubeconfig=" + env.Kubeconfig(), "--allowed-not-ready-nodes=0", "--kubectl-path=" + o.bin("kubectl"),

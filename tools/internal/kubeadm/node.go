@@ -43,7 +43,8 @@ func (n *node) containerd() runtime.Config {
 	}
 }
 
-// mounts is a template for the shell script that makes the node's own file system.
+// mounts is a template for the shell script that makes the node's own file system. Programs that look for the node's namespaces look at
+// process 1, which is the machine's; so the directory of its namespaces is covered with that of the holder's.
 var mounts = template.Must(template.New("mounts").Parse(`set -e
 mount --make-rprivate /
 hostname {{.Name}}
@@ -52,6 +53,7 @@ mkdir -p {{$.Base}}/upper/{{.}} {{$.Base}}/work/{{.}}
 mount -t overlay overlay -o lowerdir=/{{.}},upperdir={{$.Base}}/upper/{{.}},workdir={{$.Base}}/work/{{.}} /{{.}}
 {{- end}}
 mount -t tmpfs tmpfs /run
+mount --bind /proc/{{.Holder}}/ns /proc/1/ns
 mkdir -p /usr/lib/modules /etc/kubernetes
 echo {{.Name}} > /etc/hostname
 printf '127.0.0.1 localhost\n{{.Address}} {{.Name}}\n' > /etc/hosts
@@ -64,8 +66,12 @@ func (n *node) prepare(ctx context.Context) error {
 	if err := n.spaces().open(ctx); err != nil {
 		return err
 	}
+	holder, err := n.spaces().holder()
+	if err != nil {
+		return err
+	}
 	var script strings.Builder
-	if err := mounts.Execute(&script, map[string]any{"Name": n.name, "Address": n.address, "Base": n.dir, "Dirs": overlaid(), "Nameserver": UserAddress}); err != nil {
+	if err := mounts.Execute(&script, map[string]any{"Name": n.name, "Holder": holder.PID, "Address": n.address, "Base": n.dir, "Dirs": overlaid(), "Nameserver": UserAddress}); err != nil {
 		return err
 	}
 	return n.spaces().run(ctx, "sh", "-c", script.String())
