@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,17 +26,30 @@ const (
 	reasonNotResize = "VolumeResizeFailed"
 )
 
-// expansion is the input of expand: a volume of a pod, with its claim and its driver.
+// expansion is the input of expand: a volume of a pod, with its claim.
 type expansion struct {
-	uid  types.UID
-	in   *csispec.Input
-	d    Driver
-	b    *bound
-	path string // where the volume is published, or staged if it is not published yet
+	uid types.UID
+	in  *csispec.Input
+	b   *bound
+	// prepare gets what the expansion needs, and returns the function that expands the volume to a size in bytes.
+	prepare func(ctx context.Context) (grow func(ctx context.Context, size int64) error, err error)
 }
 
-// expand asks the driver to expand a volume, if the claim says that the node has to. It keeps the size in the record x.b, which the
-// caller writes. The caller holds the volume's lock.
+// byDriver returns the prepare of an expansion that a CSI driver does. path is where the volume is published, or staged if it is not published yet.
+func (v *Volumes) byDriver(in *csispec.Input, d Driver, path string) func(context.Context) (func(context.Context, int64) error, error) {
+	return func(ctx context.Context) (func(context.Context, int64) error, error) {
+		secrets, err := v.secrets(ctx, in.PV.Spec.CSI.NodeExpandSecretRef)
+		if err != nil {
+			return nil, err
+		}
+		with := *in
+		with.Secrets = secrets
+		return func(ctx context.Context, size int64) error { return d.Expand(ctx, csispec.Expand(&with, size, path)) }, nil
+	}
+}
+
+// expand expands a volume, if the claim says that the node has to. It keeps the size in the record x.b, which the caller writes. The
+// caller holds the volume's lock.
 //
 // If expand returns an error, the volume does not have its new size yet, and the caller should try again. If another try cannot help,
 // expand returns nil: the driver says that the size is not possible, or that the volume must not be in use.
@@ -49,7 +63,7 @@ func (v *Volumes) expand(ctx context.Context, x *expansion) error {
 		v.tellSize(x, v1.EventTypeWarning, reasonReadOnly, "MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", x.b.PersistentVolume)
 		return nil
 	}
-	secrets, err := v.secrets(ctx, x.in.PV.Spec.CSI.NodeExpandSecretRef)
+	grow, err := x.prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,9 +73,7 @@ func (v *Volumes) expand(ctx context.Context, x *expansion) error {
 			return err
 		}
 	}
-	in := *x.in
-	in.Secrets = secrets
-	if err := x.d.Expand(ctx, csispec.Expand(&in, plan.Size.Value(), x.path)); err != nil {
+	if err := grow(ctx, plan.Size.Value()); err != nil {
 		return v.expansionFailed(ctx, x, claim, plan, err)
 	}
 	x.b.Size = plan.Size.Value()
@@ -78,7 +90,7 @@ func (v *Volumes) expandMounting(ctx context.Context, in *csispec.Input, d Drive
 	if in.Claim == nil || !in.Can.Expand {
 		return nil
 	}
-	return v.expand(ctx, &expansion{uid: in.Pod.UID, in: in, d: d, b: b, path: path})
+	return v.expand(ctx, &expansion{uid: in.Pod.UID, in: in, b: b, prepare: v.byDriver(in, d, path)})
 }
 
 // expansionFailed writes the driver's error into the claim's status and to events.
@@ -137,12 +149,14 @@ func (v *Volumes) expandOnline(ctx context.Context, uid types.UID, volume string
 	if err != nil || !b.Done {
 		return !errors.Is(err, errNotSetUp)
 	}
-	d := v.cfg.Driver(b.Driver)
-	if d == nil {
-		return true
-	}
-	if !d.Can().Expand {
-		return false
+	var d Driver
+	if b.Kind == kindCSI {
+		if d = v.cfg.Driver(b.Driver); d == nil {
+			return true
+		}
+		if !d.Can().Expand {
+			return false
+		}
 	}
 	if err := v.expandIfGrown(ctx, uid, volume, d); err != nil && ctx.Err() == nil {
 		v.cfg.Log.Warn("cannot expand a volume; the agent tries again", "pod", b.Pod, "persistentVolume", b.PersistentVolume, "after", visitEvery, "err", err)
@@ -150,7 +164,7 @@ func (v *Volumes) expandOnline(ctx context.Context, uid types.UID, volume string
 	return true
 }
 
-// expandIfGrown expands a mounted volume if its persistent volume is larger than its record says.
+// expandIfGrown expands a mounted volume if its persistent volume is larger than its record says. d is nil for a local volume.
 func (v *Volumes) expandIfGrown(ctx context.Context, uid types.UID, volume string, d Driver) error {
 	b, err := v.readRecord(uid, volume)
 	if err != nil {
@@ -169,7 +183,8 @@ func (v *Volumes) expandIfGrown(ctx context.Context, uid types.UID, volume strin
 	if size.Value() <= b.Size || pv.Spec.ClaimRef == nil {
 		return nil
 	}
-	if src := pv.Spec.CSI; src == nil || src.Driver != b.Driver || src.VolumeHandle != b.Handle {
+	csi, local := pv.Spec.CSI, pv.Spec.Local
+	if d != nil && (csi == nil || csi.Driver != b.Driver || csi.VolumeHandle != b.Handle) || d == nil && (local == nil || filepath.Join("/", local.Path) != b.Path) {
 		return fmt.Errorf("persistentvolume %s is another volume now", b.PersistentVolume)
 	}
 	claim, err := v.cfg.Claims.Claim(asking, pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)
@@ -184,12 +199,16 @@ func (v *Volumes) expandIfGrown(ctx context.Context, uid types.UID, volume strin
 	if b, err = v.readRecord(uid, volume); err != nil || !b.Done { // the pod has ended
 		return nil //nolint:nilerr // a volume without a record needs no size
 	}
-	in := &csispec.Input{PV: pv, Claim: claim, Can: d.Can(), Handle: b.Handle, Block: b.Block}
-	if in.Can.Stage {
-		in.StagingPath = v.layout.stagingPath(&b)
+	x := &expansion{uid: uid, in: &csispec.Input{PV: pv, Claim: claim, Handle: b.Handle, Block: b.Block}, b: &b, prepare: v.byTools(&b)}
+	if d != nil {
+		x.in.Can = d.Can()
+		if x.in.Can.Stage {
+			x.in.StagingPath = v.layout.stagingPath(&b)
+		}
+		x.prepare = v.byDriver(x.in, d, b.dir(v.layout, uid))
 	}
 	before := b.Size
-	err = v.expand(ctx, &expansion{uid: uid, in: in, d: d, b: &b, path: b.dir(v.layout, uid)})
+	err = v.expand(ctx, x)
 	if b.Size == before {
 		return err
 	}

@@ -116,6 +116,29 @@ func mkfsArgs(fsType, device string) []string {
 	return []string{"mkfs." + fsType, device}
 }
 
+// growDisk makes the mounted file system of a device as large as the device.
+func (v *Volumes) growDisk(ctx context.Context, d *disk) error {
+	has, err := v.contentOf(ctx, d)
+	if err != nil {
+		return err
+	}
+	var argv []string
+	switch has {
+	case "ext2", "ext3", "ext4":
+		argv = []string{"resize2fs", d.device}
+	case "xfs":
+		argv = []string{"xfs_growfs", d.dir}
+	case "btrfs":
+		argv = []string{"btrfs", "filesystem", "resize", "max", d.dir}
+	default:
+		return fmt.Errorf("device %s has a file system of the type %q, which the node cannot grow (only ext2, ext3, ext4, xfs, btrfs): grow it by hand", d.device, has)
+	}
+	if _, err := v.runTool(ctx, d.dir, formatWithin, argv...); err != nil {
+		return fmt.Errorf("grow the file system of %s: %w", d.device, err)
+	}
+	return nil
+}
+
 // checkDisk checks the file system of a device with fsck, which repairs small damage. It returns an error if fsck cannot repair the
 // damage, or was interrupted because ctx ended. Any other failure is only logged, for example that there is no fsck for the type of
 // the file system. The caller then mounts the file system unchecked.

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
 // A local volume that is a block device has these paths. Upstream's kubelet uses the same paths.
@@ -45,6 +47,28 @@ func (v *Volumes) mountLocalDevice(ctx context.Context, pv *v1.PersistentVolume,
 		d.fsType = *t
 	}
 	return dir, v.mountDisk(ctx, d)
+}
+
+// byTools returns the prepare of the expansion of a local volume. Its administrator has made the directory or the device larger. The node only
+// grows the file system of a device, unless the pod has the device itself.
+func (v *Volumes) byTools(b *bound) func(context.Context) (func(context.Context, int64) error, error) {
+	return func(context.Context) (func(context.Context, int64) error, error) {
+		device, err := v.cfg.Host.IsBlockDevice(b.Path)
+		return func(ctx context.Context, _ int64) error {
+			if !device || b.Block {
+				return nil
+			}
+			return v.growDisk(ctx, &disk{device: b.Path, dir: v.layout.localMount(b.PersistentVolume)})
+		}, err
+	}
+}
+
+// expandLocal expands a local volume while it is being mounted.
+func (v *Volumes) expandLocal(ctx context.Context, p *v1.Pod, in *csispec.Input, b *bound) error {
+	if in.Claim == nil {
+		return nil
+	}
+	return v.expand(ctx, &expansion{uid: p.UID, in: in, b: b, prepare: v.byTools(b)})
 }
 
 // mapLocal makes a local block device available to a pod. The caller holds the volume's lock and has written the record.

@@ -22,6 +22,12 @@ import (
 // emptyDisk returns a block device of 32 MiB without content.
 func emptyDisk(t *testing.T) string {
 	t.Helper()
+	return emptyDiskOf(t, 32)
+}
+
+// emptyDiskOf returns a block device of a size in MiB without content.
+func emptyDiskOf(t *testing.T, mib int64) string {
+	t.Helper()
 	needRoot(t)
 	for _, tool := range []string{"losetup", "blkid", "mkfs.ext4", "fsck", "mount"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -29,7 +35,7 @@ func emptyDisk(t *testing.T) string {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 32<<20)); err != nil {
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, mib<<20)); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("losetup", "-f", "--show", file).Output()
@@ -212,6 +218,102 @@ func TestContentOfADevice(t *testing.T) {
 			if strings.Join(got, "\n") != strings.Join(tt.tools, "\n") {
 				t.Errorf("tools %q, want %q", got, tt.tools)
 			}
+		})
+	}
+}
+
+// sizeOf returns the size of a volume's file system in MiB.
+func sizeOf(t *testing.T, at string) uint64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(at, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * uint64(st.Bsize) >> 20
+}
+
+// enlarge makes the device of emptyDiskOf 400 MiB large.
+func enlarge(t *testing.T, device string) {
+	t.Helper()
+	file, err := os.ReadFile("/sys/block/" + filepath.Base(device) + "/loop/backing_file")
+	if err == nil {
+		err = os.Truncate(strings.TrimSpace(string(file)), 400<<20)
+	}
+	if err == nil {
+		err = exec.Command("losetup", "-c", device).Run()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The node grows the file system of a local device that its administrator has made larger, while a pod uses it, and writes the size into the
+// claim's status. Of a directory, or a device that the pod has itself, it writes only the size. The file system is XFS, because ext4 grows only for
+// a process with CAP_SYS_RESOURCE, which machines for tests do not always give.
+func TestLocalVolumeGrows(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		mode   v1.PersistentVolumeMode
+		dir    bool
+		before bool // the device grows before the pod starts
+	}{
+		"a device while a pod uses it":    {mode: v1.PersistentVolumeFilesystem},
+		"a device before the pod":         {mode: v1.PersistentVolumeFilesystem, before: true},
+		"a device that the pod has":       {mode: v1.PersistentVolumeBlock},
+		"a directory while a pod uses it": {mode: v1.PersistentVolumeFilesystem, dir: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.Volumes = volume.New(volume.Config{RootDir: f.root, Host: host(t), Objects: f.api, Claims: f.claims, ClaimStatus: f.claims})
+			if _, err := exec.LookPath("xfs_growfs"); err != nil {
+				t.Skip("needs xfs_growfs (xfsprogs)")
+			}
+			device := emptyDiskOf(t, 320)
+			path := device
+			if tt.dir {
+				path = t.TempDir()
+			}
+			onDevice(path, tt.mode, f).Spec.Local.FSType = ptr("xfs")
+			grow := func() {
+				if !tt.dir {
+					enlarge(t, device)
+				}
+				f.claims.grown("c", true)
+			}
+			p := claimPod("uid-1", "c")
+			if tt.mode == v1.PersistentVolumeBlock {
+				p.Spec.Containers[0].VolumeMounts, p.Spec.Containers[0].VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+			}
+			if tt.before {
+				first := claimPod("uid-0", "c") // the device has a file system of its old size
+				setUp(t, f, first)
+				f.down(t, "uid-0")
+				grow()
+			}
+			setUp(t, f, p)
+			if !tt.before {
+				f.VisitAll(t.Context())
+				if said := f.claims.said("c"); strings.HasPrefix(said, "2Gi") {
+					t.Errorf("the claim before it grew: %s", said)
+				}
+				grow()
+				f.VisitAll(t.Context())
+			}
+			if said := f.claims.said("c"); said != "2Gi " {
+				t.Errorf("the claim: %q", said)
+			}
+			if tt.mode == v1.PersistentVolumeFilesystem && !tt.dir {
+				if mib := sizeOf(t, dir(t, f, p, "v")); mib < 320 {
+					t.Errorf("the file system has %d MiB of 400", mib)
+				}
+			}
+			patches := len(f.claims.patches)
+			f.VisitAll(t.Context())
+			if len(f.claims.patches) != patches {
+				t.Error("the claim is written again")
+			}
+			f.down(t, "uid-1")
 		})
 	}
 }

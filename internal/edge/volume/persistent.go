@@ -254,9 +254,12 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	case kindLocal:
 		if b.Block {
 			err = v.mapLocal(p.UID, b)
-			break
+		} else {
+			err = v.mountLocal(ctx, p, in.PV, b, len(others) == 0)
 		}
-		err = v.mountLocal(ctx, p, in.PV, b, len(others) == 0)
+		if err == nil {
+			err = v.expandLocal(ctx, p, in, b)
+		}
 	}
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // again if its driver requires that, and asks for its condition. Upstream's kubelet does each about once a minute.
 const visitEvery = time.Minute
 
-// visits holds the mounted CSI volumes that are visited periodically (Begin). One heap and one timer serve all of them, and no timer runs
+// visits holds the mounted volumes that are visited periodically (Begin). One heap and one timer serve all of them, and no timer runs
 // without such volumes. The zero value is ready.
 type visits struct {
 	mu     sync.Mutex
@@ -33,11 +33,11 @@ type visit struct {
 	health            bool // ask the driver for the volume's condition
 }
 
-// add makes Begin visit a mounted volume from now on, if it is a CSI volume that may grow, whose driver requires republishing, or whose
-// condition the node asks for (health).
+// add makes Begin visit a mounted volume from now on, if it is a CSI or local volume that may grow, whose driver requires republishing, or
+// whose condition the node asks for (health).
 func (s *visits) add(uid types.UID, volume string, b *bound, health bool) {
 	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: b.Claim != "", health: health}
-	if b.Kind != kindCSI || !one.republish && !one.expand && !one.health {
+	if b.Kind != kindCSI && b.Kind != kindLocal || !one.republish && !one.expand && !one.health {
 		return
 	}
 	s.mu.Lock()

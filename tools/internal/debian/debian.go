@@ -17,7 +17,7 @@ import (
 func Needed() []string {
 	return []string{
 		"busybox-static", "ca-certificates", "conntrack", "ethtool", "gcc", "iproute2", "iptables", "libc6-dev", "libseccomp-dev",
-		"make", "nftables", "pkg-config", "socat",
+		"make", "nftables", "pkg-config", "socat", "xfsprogs",
 	}
 }
 
