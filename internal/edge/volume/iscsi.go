@@ -113,7 +113,7 @@ func checkQualifiedName(field, name string) error {
 		return err
 	}
 	if !strings.HasPrefix(name, "iqn.") && !strings.HasPrefix(name, "eui.") && !strings.HasPrefix(name, "naa.") {
-		return fmt.Errorf("iscsi.%s %q must begin with iqn., eui. or naa.", field, name)
+		return fmt.Errorf("iscsi.%s %q must begin with iqn., eui. or naa., as qualified names do", field, name)
 	}
 	return nil
 }

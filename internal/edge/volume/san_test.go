@@ -441,7 +441,7 @@ func TestISCSIVolumesThatCannotBeUsed(t *testing.T) {
 		"a zone":                   {v1.ISCSIVolumeSource{TargetPortal: "[fe80::1%../..]:3260"}, "is not an IP address"},
 		"a path":                   {v1.ISCSIVolumeSource{IQN: "iqn.x/../../../etc"}, "iscsi.iqn"},
 		"an option as a target":    {v1.ISCSIVolumeSource{IQN: "-x"}, "iscsi.iqn"},
-		"no target":                {v1.ISCSIVolumeSource{IQN: "disks"}, "must begin with iqn., eui. or naa."},
+		"no target":                {v1.ISCSIVolumeSource{IQN: "disks"}, "must begin with iqn., eui. or naa., as qualified names do"},
 		"a path as an interface":   {v1.ISCSIVolumeSource{ISCSIInterface: "../x"}, "iscsi.iscsiInterface"},
 		"an option as initiator":   {v1.ISCSIVolumeSource{InitiatorName: ptr("-x")}, "iscsi.initiatorName"},
 		"a unit":                   {v1.ISCSIVolumeSource{Lun: 256}, "iscsi.lun 256 must be between 0 and 255"},
