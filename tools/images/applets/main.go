@@ -236,6 +236,9 @@ func sh(args []string) (int, error) {
 
 func nc(args []string) (int, error) {
 	flags, rest := options(args, "w")
+	if _, listen := flags["l"]; listen {
+		return listenUnix(flags, rest)
+	}
 	if len(rest) != 2 {
 		return 1, fmt.Errorf("expected host and port, got %q", rest)
 	}
@@ -271,6 +274,23 @@ func nc(args []string) (int, error) {
 			return 0, conn.Close()
 		}
 	}
+}
+
+// listenUnix makes a Unix socket (nc -lU path) and prints what its first client sends.
+func listenUnix(flags map[string][]string, rest []string) (int, error) {
+	if _, unix := flags["U"]; !unix || len(rest) != 1 {
+		return 1, fmt.Errorf("-l: only a Unix socket can listen (-lU path), got %q", rest)
+	}
+	l, err := net.Listen("unix", rest[0])
+	if err != nil {
+		return 1, err
+	}
+	conn, err := l.Accept()
+	if err != nil {
+		return 1, err
+	}
+	_, err = io.Copy(os.Stdout, conn)
+	return 0, errors.Join(err, conn.Close(), l.Close())
 }
 
 // nmeter prints the time of day with milliseconds, the only function of nmeter that the tests use.

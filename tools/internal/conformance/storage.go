@@ -10,7 +10,7 @@ import (
 // module (nfs, iscsi), SELinux, the controller of snapshots, Windows, a feature that is off by default, or the CSI driver csi-hostpath, whose
 // sources cannot be had as a Go module.
 const storageSkip = `\[Driver: (azure|cinder|csi-hostpath|gcepd|iscsi|nfs|pd\.csi|vsphere)|gce-localssd|` +
-	`NFS|GCEPD|vsphere|Windows|\[Feature:(Flexvolumes|Kind|OffByDefault|SELinux|StorageProvider|VolumeSnapshotDataSource)\]`
+	`NFS|GCEPD|vsphere|Windows|DynamicProvisioner External|\[Feature:(Flexvolumes|Kind|OffByDefault|SELinux|StorageProvider|VolumeSnapshotDataSource)\]`
 
 // storageImages returns the images of the CSI drivers that the tests of volumes deploy, under the names of v1.36.3's test/e2e/testing-manifests/storage-csi. The
 // sidecars are upstream's, of the versions in tools/csi. The registrar and the driver are the stand-ins of the module conformance.
