@@ -44,14 +44,14 @@ func (t *Trace) stopsAfter(cut Call) time.Duration {
 	return never
 }
 
-// outlivesByDecision reports whether only one agent created an instance, in a pod that goes on because a start of another container is later
-// by decision: the other agent's pod had ended by itself before.
+// outlivesByDecision reports whether only one agent created an instance of a sidecar, in a pod that goes on because a start of another
+// container is later by decision: the other agent's pod had ended by itself before.
 func (d *differ) outlivesByDecision(name string, u, w *instance) bool {
 	l, t, other, in := d.late, d.wherry, d.upstream, w
 	if u != nil {
 		t, other, in = d.upstream, d.wherry, u
 	}
-	if l == nil || !l.start || l.name == name || !Decided(l.class()) || (w != nil) != (l.wherry > l.upstream) {
+	if l == nil || !l.start || d.c.kind(name) != "sidecar" || l.name == name || !Decided(l.class()) || (w != nil) != (l.wherry > l.upstream) {
 		return false
 	}
 	at, ends := in.began.Sub(t.Created), d.ends(other)

@@ -281,6 +281,9 @@ func TestASidecarOfAPodThatADecidedDelayProlongs(t *testing.T) {
 		d.late = d.times()
 		d.callsOf("side-0")
 		want(t, d.found, class...)
+		if d.outlivesByDecision("debug", nil, w.instances("side-0")[1]) {
+			t.Error("an ephemeral container, whose start has a decision of its own, is excused like a sidecar")
+		}
 	}
 }
 
