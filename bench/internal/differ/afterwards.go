@@ -11,6 +11,77 @@ import (
 // The functions in this file find evidence of what an agent forgets, or still believes, after a restart, after the loss of a sandbox or after
 // a deletion, and of what a probe sees by chance.
 
+// stopForgotten reports whether a restart of both agents interrupted the stop of a container whose startup or liveness probe had failed, and
+// only Wherry continued it: upstream's kubelet stopped the container more than five seconds after Wherry, for another reason, or never.
+func (d *differ) stopForgotten() bool {
+	return d.c.Kind == Restart && slices.ContainsFunc(d.upstream.Calls, func(c Call) bool {
+		if c.Verb != "StopContainer" || !c.Failed || !d.stopsForProbe(c) {
+			return false
+		}
+		w := d.wherry.stopsAfter(c)
+		return w < never && d.upstream.stopsAfter(c) > w+late
+	})
+}
+
+// stopsForProbe reports whether the startup or liveness probe of a container had reached its failureThreshold when upstream's kubelet stopped
+// the container. The kubelet counts an initialDelaySeconds from the whole second in which the container started.
+func (d *differ) stopsForProbe(stop Call) bool {
+	in := d.upstream.instances(stop.Container)[stop.Attempt]
+	return in != nil && slices.ContainsFunc([]string{"startup", "liveness"}, func(probe string) bool {
+		at, _ := d.c.kills(stop.Container, probe, d.c.play(stop.Container, stop.Attempt%lifeAttempts))
+		return at.first <= stop.At.Sub(in.began)+time.Second
+	})
+}
+
+// stopsAfter returns when the agent of the trace stopped, before the pod's deletion, the container whose stop a restart of the agents had cut
+// short; never: it did not.
+func (t *Trace) stopsAfter(cut Call) time.Duration {
+	for _, c := range t.Calls {
+		if c.Verb == "StopContainer" && !c.Failed && c.Container == cut.Container && c.Attempt == cut.Attempt && c.At.Before(t.Deleted) {
+			return c.At.Sub(t.Created)
+		}
+	}
+	return never
+}
+
+// outlivesByDecision reports whether only one agent created an instance of a sidecar, in a pod that goes on because a start of another
+// container is later by decision: the other agent's pod had ended by itself before.
+func (d *differ) outlivesByDecision(name string, u, w *instance) bool {
+	l, t, other, in := d.late, d.wherry, d.upstream, w
+	if u != nil {
+		t, other, in = d.upstream, d.wherry, u
+	}
+	if l == nil || !l.start || d.c.kind(name) != "sidecar" || l.name == name || !Decided(l.class()) || (w != nil) != (l.wherry > l.upstream) {
+		return false
+	}
+	at, ends := in.began.Sub(t.Created), d.ends(other)
+	return at > l.from() && ends.Before(other.Deleted) && at > ends.Sub(other.Created)
+}
+
+// withoutOwnGrace removes from u (the values that only upstream's kubelet reported) that a container became ready after Wherry had killed it,
+// because only Wherry gave it the grace period of the probe that failed (see ownGrace).
+func (d *differ) withoutOwnGrace(aspect, name string, upstream []span, u []string) []string {
+	ofPod := aspect == "condition "+string(v1.PodReady) || aspect == "condition "+string(v1.ContainersReady)
+	if !ofPod && !strings.HasPrefix(aspect, "readiness") {
+		return u
+	}
+	return slices.DeleteFunc(u, func(v string) bool {
+		return (v == "True" || strings.HasSuffix(v, " ready=true started=true")) && slices.ContainsFunc(d.c.containers(), func(of string) bool {
+			for attempt, in := range d.upstream.instances(of) {
+				w := d.wherry.instances(of)[attempt]
+				if !ofPod && of != name || w == nil || in.stopped.IsZero() || d.ownGrace(of, in.calls, w.calls) == "" {
+					continue
+				}
+				killed := in.stopped.Add(time.Duration(w.least()) * time.Second)
+				if stood(upstream, []string{v}, func(s span) bool { return !s.since.Before(killed) }) {
+					return true
+				}
+			}
+			return false
+		})
+	})
+}
+
 // startupAgain reports whether both agents were restarted after the startup probe of a container had succeeded, the probe fails later, and
 // only upstream's kubelet then stopped the container.
 func (d *differ) startupAgain() bool {

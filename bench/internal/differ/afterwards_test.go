@@ -237,3 +237,83 @@ func TestASidecarAfterADecidedDelay(t *testing.T) {
 		want(t, Compare(c, u.Trace, w.Trace), classes...)
 	}
 }
+
+// A restart of the agents interrupts the stop of a container that failed its startup probe. Wherry stops it again. That is a decided (intended)
+// difference if upstream's kubelet does not, or does so only at the pod's end; it is none if the probe had not failed.
+func TestAFailedProbeIsForgotten(t *testing.T) {
+	for _, try := range []struct {
+		fails time.Duration
+		again float64 // when upstream's kubelet stops the container again; 0: never
+		root  string
+	}{{0, 0, classStopForgotten}, {0, 30, classStopForgotten}, {0, 10, ""}, {20 * second, 0, ""}} {
+		c := oneContainer()
+		c.Kind, c.Plays = Restart, map[string][]Play{"main-0": {{Term: TermIgnored, Fails: map[string]Window{"startup": {From: try.fails, To: try.fails + 7*second}}}}}
+		c.Spec.Containers[0].StartupProbe = &v1.Probe{InitialDelaySeconds: 3, FailureThreshold: 1}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.call(3.9, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8, Failed: true})
+		}
+		w.call(9, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		if try.again > 0 {
+			u.call(try.again, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		}
+		if got := newDiffer(c, u.Trace, w.Trace, never).root(); got != try.root {
+			t.Errorf("%+v: %q", try, got)
+		}
+	}
+}
+
+// Wherry starts a main container later by decision, and the pod of upstream's kubelet ends before. Then only Wherry restarts a sidecar that
+// exits. If the pod of upstream's kubelet goes on, that is an undecided difference.
+func TestASidecarOfAPodThatADecidedDelayProlongs(t *testing.T) {
+	for ends, class := range map[float64][]string{15: nil, 40: {"calls of sidecar: only Wherry has a further instance"}} {
+		c := withSidecar()
+		c.Kind, c.Spec.RestartPolicy = Restart, v1.RestartPolicyOnFailure
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 9 * second}, {Exits: ends < 40, Runs: second}}}
+		u, w := newLife(), newLife()
+		for l, again := range map[*life]float64{&u: 12, &w: 28} {
+			l.runs(1, "side-0", 0)
+			l.runs(again, "main-0", 1)
+		}
+		u.call(ends, Call{Verb: "StopContainer", Container: "side-0", Timeout: 8})
+		w.runs(20, "side-0", 1)
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		d.late = d.times()
+		d.callsOf("side-0")
+		want(t, d.found, class...)
+		if d.outlivesByDecision("debug", nil, w.instances("side-0")[1]) {
+			t.Error("an ephemeral container, whose start has a decision of its own, is excused like a sidecar")
+		}
+	}
+}
+
+// A container fails its liveness probe, which has a grace period of its own, and becomes ready meanwhile. It is no difference that only
+// upstream's kubelet, which gives it the pod's grace period, shows that after the time at which Wherry kills it.
+func TestAContainerThatBecomesReadyInALongerGracePeriod(t *testing.T) {
+	for at, class := range map[float64][]string{9.5: nil, 8: {`readiness of main while the pod ends: only upstream has ["ready=true started=true"]`}} {
+		c := oneContainer()
+		c.Spec.TerminationGracePeriodSeconds = new(int64(8))
+		c.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: new(int64(3))}
+		u, w := newLife(), newLife()
+		u.call(6, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		w.call(5, Call{Verb: "StopContainer", Container: "main-0", Timeout: 3})
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		unready := span{"0 ready=false started=true", u.at(1), 7 * second}
+		d.series("readiness of main", "readiness of main-0 in the API", []span{unready, {"0 ready=true started=true", u.at(at), 4 * second}}, []span{unready})
+		want(t, d.found, class...)
+	}
+}
+
+// Upstream's kubelet makes a sidecar in a sandbox that is lost, and tells of the failure: a decided (intended) difference. A start that fails
+// for another reason is none.
+func TestAStartOfASidecarInALostSandbox(t *testing.T) {
+	for message, decided := range map[string]bool{`Error: sandbox container "4c56ed3e3a56" is not running`: true, "Error: no space left": false} {
+		u, w := newLife(), newLife()
+		u.Events["Warning Failed spec.initContainers{side-0}"] = Event{Count: 1, First: u.at(8), Message: message}
+		d := newDiffer(withSidecar(), u.Trace, w.Trace, never)
+		d.events()
+		if len(d.found) != 1 || Decided(d.found[0].Class) != decided {
+			t.Errorf("%s: %q, want decided %t", message, classes(d.found), decided)
+		}
+	}
+}

@@ -102,6 +102,7 @@ const (
 	classWaitsForHook      = "a container is shown as waiting, or as its last instance ended, while its postStart hook runs: only Wherry"
 	classOldAddress        = "a container in a new sandbox is not ready, since its probe asks the old address: only upstream"
 	classRunsByUnknown     = "a static pod that comes back is Running for a container that was never made: only upstream"
+	classRunsRemoved       = `last status of the mirror of a removed static pod, phase: upstream "Pending", Wherry "Running"`
 	classReadyOfFailed     = "a container of a pod that has failed is ready while the pod ends: only upstream"
 	classStartsInItsEnd    = "a sidecar's startup probe succeeds while its pod ends: only upstream tells of it"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
@@ -137,11 +138,13 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 		return classWaitsForHook
 	case aspect == "phases" && len(w) == 0 && d.pendingAgain(upstream, wherry):
 		return classPendingAgain
+	case aspect == "phases" && len(u) == 0 && d.runsWhileRemoved(upstream, wherry, w):
+		return classRunsRemoved
 	case aspect == "phases" && d.comesBack() && len(w) == 0 && slices.Equal(u, []string{"Running"}) && d.upstream.lastUnknown():
 		return classRunsByUnknown
 	case len(u) == 0 && !strings.HasPrefix(about, "states of") && !strings.HasPrefix(about, "readiness of") && stood(wherry, w, betweenLives):
 		return classOldVersionEnds
-	case len(u) == 0 && endsBetweenLives(aspect, notIn(w, values(upstream)), wherry, betweenLives):
+	case len(u) == 0 && (endsBetweenLives(aspect, notIn(w, values(upstream)), wherry, betweenLives) || endsBetweenLives(aspect, w, wherry, betweenLives)):
 		return aspect + " while the pod ends: only Wherry tells of each end at once"
 	}
 	return ""
@@ -248,6 +251,21 @@ func (d *differ) comesBack() bool {
 		}
 	}
 	return false
+}
+
+// runsWhileRemoved reports whether only Wherry showed a static pod as Running between the removal of its manifest and its return (the values w,
+// which may end with the next life's Pending), while upstream's kubelet always showed it as Pending.
+func (d *differ) runsWhileRemoved(upstream, wherry []span, w []string) bool {
+	i := slices.IndexFunc(d.c.Acts, func(a Act) bool { return a.Do == RemoveFile })
+	if !d.comesBack() || i < 0 || !all(values(upstream), func(v string) bool { return v == "Pending" }) {
+		return false
+	}
+	removed := d.wherry.Created.Add(d.c.Acts[i].At)
+	next := slices.DeleteFunc(slices.Clone(w), func(v string) bool { return v == "Pending" })
+	return slices.Equal(next, []string{"Running"}) && all(values(wherry), func(v string) bool { return v == "Pending" || v == "Running" }) &&
+		!slices.ContainsFunc(wherry, func(s span) bool {
+			return s.value == "Running" && s.since.Before(d.wherry.Deleted) && !d.wherry.betweenLives(s.since, removed)
+		})
 }
 
 // written returns when the manifest of a static pod is last rewritten, counted from the pod's first sandbox; 0: it is never rewritten.

@@ -130,3 +130,66 @@ func TestTheReadinessOfWhatStartsInTheEnd(t *testing.T) {
 		want(t, d.found, class...)
 	}
 }
+
+// A sidecar is restarted, and the main container exits at that time or four seconds later. If the pod's end begins within a second of the
+// start, one agent need not run the sidecar's postStart hook any more, even if it stops the sidecar later.
+func TestAHookOfASidecarBesideThePodsEnd(t *testing.T) {
+	for ends, class := range map[float64][]string{10.1: nil, 14: {`calls of sidecar: only upstream has ["postStart"]`}} {
+		c := withSidecar()
+		c.Spec.RestartPolicy = v1.RestartPolicyNever
+		side := c.Spec.InitContainers[0]
+		side.Name = "side-1"
+		c.Spec.InitContainers = append(c.Spec.InitContainers, side)
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: time.Duration(ends*float64(second)) - second}}}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.runs(1, "side-1", 0)
+			l.runs(10, "side-0", 0)
+		}
+		u.call(10, Call{Verb: "ExecSync", Command: "postStart", Container: "side-0"})
+		for _, l := range []*life{&u, &w} {
+			l.call(ends, Call{Verb: "StopContainer", Container: "side-1", Timeout: 2})
+			l.call(ends+1.5, Call{Verb: "StopContainer", Container: "side-0", Timeout: 2})
+		}
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		d.callsOf("side-0")
+		want(t, d.found, class...)
+	}
+}
+
+// Upstream's kubelet shows for a moment how a container ended before its back-off. Only Wherry shows that end once more between the two lives
+// of the static pod, which is a decided (intended) difference; at another time it is none.
+func TestAnEndShownAgainBetweenTwoLives(t *testing.T) {
+	const end = "terminated 1 Error 1"
+	for at, class := range map[float64]string{
+		20.6: "states of main while the pod ends: only Wherry tells of each end at once",
+		13:   `states of main: only Wherry has ["terminated Error 1"]`,
+	} {
+		c := oneContainer()
+		c.Kind, c.Acts = Static, []Act{{At: 20 * second, Do: WriteFile, Container: "main-0"}}
+		u, w := newLife(), newLife()
+		w.call(20.2, Call{Verb: "StopPodSandbox"})
+		w.call(21.8, Call{Verb: "RunPodSandbox"})
+		w.runs(21.9, "main-0", lifeAttempts)
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		wait := span{"waiting 1 CrashLoopBackOff", u.at(10), 3 * second}
+		d.series("states of main", "states of main-0 in the API", []span{{end, u.at(8), second}, wait}, []span{wait, {end, w.at(at), 4 * second}})
+		want(t, d.found, class)
+	}
+}
+
+// Only Wherry shows a static pod as Running between the removal of its manifest and its return: a decided (intended) difference. If it is
+// shown as Running before the removal, it is none.
+func TestAStaticPodThatIsRunningWhileItIsRemoved(t *testing.T) {
+	for at, class := range map[float64]string{20.5: classRunsRemoved, 15: `phases: only Wherry has ["Running" "Pending"]`} {
+		c := oneContainer()
+		c.Kind, c.Acts = Static, []Act{{At: 20 * second, Do: RemoveFile}, {At: 32 * second, Do: WriteFile}}
+		u, w := newLife(), newLife()
+		w.call(20.2, Call{Verb: "StopContainer", Container: "main-0", Timeout: 2})
+		w.call(32.2, Call{Verb: "RunPodSandbox"})
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		d.series("phases", "the phases in the API", []span{{"Pending", u.at(0), 41 * second}}, []span{
+			{"Pending", w.at(0), 20 * second}, {"Running", w.at(at), 12 * second}, {"Pending", w.at(32.2), 7 * second}})
+		want(t, d.found, class)
+	}
+}

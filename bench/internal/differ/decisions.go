@@ -237,6 +237,11 @@ var Decisions = []Decision{
 		Notice: "A container whose postStart hook failed ends, even if the agent is restarted meanwhile.",
 	},
 	{
+		Class:  classStopForgotten,
+		Why:    `"If the startup probe fails, the kubelet kills the container, and the container is subjected to its restart policy." Upstream's kubelet remembers only in memory that the probe failed. If it is restarted while it stops the container and the probe succeeds meanwhile, it shows the container, which has had its SIGTERM, as running and ready.`,
+		Notice: "A container that failed its startup or liveness probe ends, even if the agent is restarted meanwhile.",
+	},
+	{
 		Class:  classHookResent,
 		Why:    `"If a kubelet restarts in the middle of sending a hook, the hook might be resent after the kubelet comes back up." Upstream's kubelet takes the hook for one that succeeded, and shows the container as running and ready.`,
 		Notice: `A container whose postStart hook fails is restarted, even if the agent was restarted during the hook.`,
@@ -492,7 +497,7 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
-		Class:  `last status of the mirror of a removed static pod, phase: upstream "Pending", Wherry "Running"`,
+		Class:  classRunsRemoved,
 		Why:    "No document says which phase the mirror of a removed static pod has; upstream gives terminal phases to pods of the API alone (kubernetes#115331). If no container ran, upstream's kubelet does not change the phase; Wherry reports the phase of a pod whose containers have ended and may run again.",
 		Notice: "Nothing: the mirror is deleted at once.",
 	},
@@ -565,6 +570,11 @@ var Decisions = []Decision{
 		Class:  "event Warning Failed spec.containers{main}, in a sandbox that was lost: upstream one, Wherry none",
 		Why:    "The runtime has lost the sandbox, so no container starts in it. Upstream's kubelet tries that if it has not looked at the pod since; Wherry first makes a new sandbox.",
 		Notice: "There is no event about a start that could not succeed.",
+	},
+	{
+		Class:  "event Warning Failed spec.initContainers{sidecar}, in a sandbox that was lost: upstream one, Wherry none",
+		Why:    "As for main containers.",
+		Notice: "As above.",
 	},
 	{
 		Class:  "event Normal ResizeCompleted: upstream several, Wherry one",

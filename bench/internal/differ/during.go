@@ -35,14 +35,11 @@ func (d *differ) hookResent() bool {
 // both containers one after the other, so it had not reported the first one, and does not probe what it has not reported.
 func (d *differ) probedAfterHook() bool {
 	return slices.ContainsFunc(d.hookWaits(), func(w wait) bool {
-		return w.to-w.from >= settled && slices.ContainsFunc(d.c.containers(), func(name string) bool {
-			if name == w.container {
-				return false
-			}
+		return slices.ContainsFunc(d.c.containers(), func(name string) bool {
 			for attempt, u := range d.upstream.instances(name) {
 				v := d.wherry.instances(name)[attempt]
 				began := u.began.Sub(d.upstream.Created)
-				if v == nil || began > w.from || w.from-began > settled || u.stopsBefore(d.upstream.Deleted) == v.stopsBefore(d.wherry.Deleted) {
+				if v == nil || !d.unreportedIn(w, name, u) || u.stopsBefore(d.upstream.Deleted) == v.stopsBefore(d.wherry.Deleted) {
 					continue
 				}
 				for _, probe := range []string{"startup", "liveness"} {
@@ -55,6 +52,27 @@ func (d *differ) probedAfterHook() bool {
 			}
 			return false
 		})
+	})
+}
+
+// unreportedIn reports whether upstream's kubelet started an instance right before the wait for the postStart hook of another container, so that
+// it reports and probes the instance only after the wait.
+func (d *differ) unreportedIn(w wait, name string, in *instance) bool {
+	began := in.began.Sub(d.upstream.Created)
+	return w.to-w.from >= settled && name != w.container && began <= w.from && w.from-began <= settled
+}
+
+// readyBeforeProbed reports whether only Wherry tells of failures of a readiness probe, since upstream's kubelet waited for the postStart hook
+// of another container until the probe no longer failed.
+func (d *differ) readyBeforeProbed(name, probe string, u, w Event) bool {
+	return probe == "readiness" && u.Count == 0 && w.Count > 0 && slices.ContainsFunc(d.hookWaits(), func(x wait) bool {
+		for attempt, in := range d.upstream.instances(name) {
+			fails, does := d.c.play(name, attempt%lifeAttempts).Fails[probe]
+			if does && fails.To > 0 && d.unreportedIn(x, name, in) && in.began.Sub(d.upstream.Created)+fails.To <= x.to {
+				return true
+			}
+		}
+		return false
 	})
 }
 

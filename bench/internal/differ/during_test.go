@@ -315,3 +315,39 @@ func TestAPodThatIsInitializedInItsEnd(t *testing.T) {
 		want(t, d.found, class...)
 	}
 }
+
+// A readiness probe fails until second 8. Upstream's kubelet does not tell of that, which is a decided (intended) difference if the postStart
+// hook of another container runs longer, since the kubelet does not probe the container before.
+func TestAReadinessProbeThatFailsDuringTheHookOfAnother(t *testing.T) {
+	for hook, class := range map[time.Duration]string{
+		12 * second: classProbedAfter,
+		3 * second:  "event Warning Unhealthy Readiness spec.containers{main}: upstream none, Wherry one",
+	} {
+		c := twoContainers()
+		c.Spec.Containers[1].ReadinessProbe = &v1.Probe{}
+		c.Plays = map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": hook}}}, "main-1": {{Fails: map[string]Window{"readiness": {To: 7 * second}}}}}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.runs(1, "main-1", 0)
+			l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
+		}
+		w.Events["Warning Unhealthy Readiness spec.containers{main-1}"] = Event{Count: 7, First: w.at(2)}
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		d.events()
+		want(t, d.found, class)
+	}
+}
+
+// The own postStart hook of a container runs until its readiness probe no longer fails: an agent need not see a failure. If the probe fails
+// longer than the hook runs, it must see one.
+func TestAReadinessProbeThatFailsDuringItsOwnHook(t *testing.T) {
+	for until, must := range map[time.Duration]bool{7 * second: false, 20 * second: true} {
+		c := oneContainer()
+		c.Spec.Containers[0].ReadinessProbe = &v1.Probe{}
+		c.Plays = map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": 12 * second}, Fails: map[string]Window{"readiness": {To: until}}}}}
+		w := newLife()
+		if _, got := newDiffer(c, w.Trace, w.Trace, never).tells(w.Trace, "main-0", "readiness"); got != must {
+			t.Errorf("a probe that fails for %s: a failure must be seen %t, want %t", until, got, must)
+		}
+	}
+}

@@ -35,6 +35,11 @@ func (d *differ) events() {
 			d.add(classAskedInTheEnd, "events "+k, fmt.Sprintf("%d %s", u.Count, u.Message), "")
 			continue
 		}
+		if d.readyBeforeProbed(containerOf(k), probeOf(k), u, w) {
+			d.level = InEvents
+			d.add(classProbedAfter, "events "+k, "", fmt.Sprintf("%d %s", w.Count, w.Message))
+			continue
+		}
 		if d.killsUnknown(k) {
 			d.level = InEvents
 			d.add(classKillsUnknown, "events "+k, "", "")

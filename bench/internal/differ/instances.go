@@ -43,6 +43,9 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 		d.add(l.class(), about, made[0], made[1])
 		d.waited = min(d.waited, l.from())
 		return false
+	case d.outlivesByDecision(name, u, w):
+		d.excuse(excuseLate, 1)
+		return false
 	case !d.counts(d.upstream, u, name, attempt) || !d.counts(d.wherry, w, name, attempt):
 	case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
 		d.add("calls of "+d.c.kind(name)+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
@@ -76,7 +79,7 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	without(d.endsBesideDeletion(), excuseOwnEnd, (*instance).unstopped)
 	without(d.outlivesADelay(name), excuseLate, (*instance).unstopped)
 	without(d.outlivesAnExtra(name), excuseExtra, (*instance).unstopped)
-	without(u.hurried() || w.hurried(), excuseHurried, func(in *instance) *instance { return in.without("postStart") })
+	without(u.hurried() || w.hurried() || d.endsAtOnce(d.upstream, u) || d.endsAtOnce(d.wherry, w), excuseHurried, func(in *instance) *instance { return in.without("postStart") })
 	switch {
 	case d.restOfOwnGrace(name, attempt, u.calls, w.calls):
 		d.add("calls of "+d.c.kind(name)+", which fails a probe with a grace period of its own: a hook leaves the rest of it only to Wherry", about, strings.Join(u.calls, ", "), strings.Join(w.calls, ", "))

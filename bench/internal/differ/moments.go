@@ -127,6 +127,13 @@ func (in *instance) hurried() bool {
 	return !in.stopped.IsZero() && in.stopped.Sub(in.began) < time.Second
 }
 
+// endsAtOnce reports whether the agent began to end the pod within a second of the start of an instance, which may be stopped later: a sidecar
+// waits for the sidecars after it. The timing then decides whether its postStart hook had begun.
+func (d *differ) endsAtOnce(t *Trace, in *instance) bool {
+	after := d.ends(t).Sub(in.began)
+	return after >= 0 && after < time.Second
+}
+
 func (in *instance) without(call string) *instance {
 	return in.only(func(i int) bool { return in.calls[i] != call })
 }

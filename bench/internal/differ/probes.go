@@ -135,7 +135,11 @@ func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 			asked = min(asked, failed.Add(-time.Second).Sub(in.began))
 		}
 		may = may || first.first <= min(runs+probed, until)
-		must = must || t.killedBy(name, probe) || first.last < min(asked, until)
+		surely := first.last
+		if hook := p.Slow["postStart"]; hook > 0 { // an agent need not probe a container before its postStart hook has ended
+			surely = max(surely, hook+probed)
+		}
+		must = must || t.killedBy(name, probe) || surely < min(asked, until)
 	}
 	return may, must
 }

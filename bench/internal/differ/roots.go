@@ -26,6 +26,7 @@ const (
 	classEndsWithOne    = "sidecars get their time from the end of the last container that failed a probe, not from its failure: only Wherry"
 	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
 	classDeadProbed     = "a container that has ended is taken for one that fails its liveness probe, and restarted without a back-off: only upstream"
+	classStopForgotten  = "a container that failed its startup or liveness probe is still stopped after a restart of the agents: only Wherry"
 	classHookForgotten  = "a container whose postStart hook failed is still stopped after a restart of the agents: only Wherry"
 	classDebugsInTheEnd = "an ephemeral container is started while the last container ends for a failed probe: only Wherry"
 	classResizedInHook  = "a container is resized while its own postStart hook runs: only Wherry"
@@ -71,6 +72,8 @@ func (d *differ) root() string {
 		return classDeadProbed
 	case d.hookForgotten():
 		return classHookForgotten
+	case d.stopForgotten():
+		return classStopForgotten
 	case d.resizedInHook():
 		return classResizedInHook
 	case d.changedInHook():
@@ -357,13 +360,8 @@ func (d *differ) hookForgotten() bool {
 	if d.c.Kind != Restart {
 		return false
 	}
-	again := func(t *Trace, cut Call) bool {
-		return slices.ContainsFunc(t.Calls, func(c Call) bool {
-			return c.Verb == "StopContainer" && !c.Failed && c.Container == cut.Container && c.Attempt == cut.Attempt && c.At.Before(t.Deleted)
-		})
-	}
 	return slices.ContainsFunc(d.upstream.Calls, func(c Call) bool {
-		return c.Verb == "StopContainer" && c.Failed && d.c.hookFails(c.Container) && !again(d.upstream, c) && again(d.wherry, c)
+		return c.Verb == "StopContainer" && c.Failed && d.c.hookFails(c.Container) && d.upstream.stopsAfter(c) == never && d.wherry.stopsAfter(c) < never
 	})
 }
 

@@ -204,6 +204,12 @@ func (e Ends) of(id string) *End {
 	return nil
 }
 
+// Unhealthy reports whether the agent ends an instance because its startup or liveness probe failed. The next agent knows this too.
+func (e Ends) Unhealthy(id string) bool {
+	end := e.of(id)
+	return end != nil && (end.Cause == pod.CauseStartup || end.Cause == pod.CauseLiveness)
+}
+
 // begin adds an End, unless the list already has one for the same instance. It reports whether it added the End.
 func (e *Ends) begin(end End) bool {
 	if e.of(end.ID) != nil {

@@ -11,7 +11,7 @@
 //   - A container is not ready until its readiness probe succeeds. It counts as healthy until a probe fails. After a restart of the
 //     agent, the state of the same container in the API is used until a probe has a result.
 //   - After a liveness or startup probe has failed failureThreshold times, neither of them runs again in this container, which the agent
-//     will stop. Its readiness probe continues until the container has ended.
+//     will stop, even if the agent is restarted meanwhile. Its readiness probe continues until the container has ended.
 //   - In a pod that ends, no liveness or startup probe runs, not even in sidecars, because no container would be restarted. Readiness
 //     probes continue until their containers have ended.
 //   - While the node is overloaded, the command of a probe waits until the scheduler of package work grants it ("waits for its turn").

@@ -120,7 +120,8 @@ type Target struct {
 	// Initial is the state of exactly this container in the API, if the agent has just started; otherwise nil. It may become known later.
 	// It is used until a probe has a result.
 	Initial *Initial
-	// Terminating ends liveness and startup probes, because the pod ends anyway.
+	// Terminating ends liveness and startup probes, because the pod ends anyway, or because the agent stops this container since one of them
+	// failed.
 	Terminating bool
 	// Critical means that the pod is critical for the node. Its liveness probes come before those of other pods.
 	Critical bool

@@ -45,7 +45,7 @@ func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *d
 		kind, _, _ := pod.KindOf(p, c.Name)
 		targets = append(targets, probe.Target{
 			ContainerID: inst.ID, Spec: c, Host: s.host(p, obs), StartedAt: inst.StartedAt,
-			Initial: known, Terminating: ending, Critical: critical, List: kind,
+			Initial: known, Terminating: ending || m.Ends.Unhealthy(inst.ID), Critical: critical, List: kind,
 		})
 	}
 	s.Probes.Set(pod.RefOf(p), targets)

@@ -1,7 +1,10 @@
 package syncloop
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,6 +50,51 @@ func TestPostStartComesBeforeStarted(t *testing.T) {
 			(&Probes{Probes: probe.New(probe.Config{}), HostIPs: func() []string { return nil }}).Sync(p, obs, &m, &c.said)
 			if got := c.said.Of(&obs.Containers[0]).Started; got != c.want {
 				t.Errorf("started = %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// succeeds runs every command with success, and counts them.
+type succeeds struct{ ran atomic.Int32 }
+
+func (s *succeeds) ExecSync(context.Context, string, []string, time.Duration) (stdout, stderr []byte, code int32, err error) {
+	s.ran.Add(1)
+	return nil, nil, 0, nil
+}
+
+// An agent that is restarted while it stops a container for a failed probe continues the stop. It does not ask the startup and liveness
+// probes again. If the startup probe succeeded meanwhile, a container that has had its SIGTERM would be shown as started and ready. A
+// container that is stopped for another cause is still asked.
+func TestNoProbeOfAContainerThatFailedOne(t *testing.T) {
+	t.Parallel()
+	asks := &v1.Probe{PeriodSeconds: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+	for _, c := range []struct {
+		cause pod.Cause
+		spec  v1.Container
+		asked bool
+	}{
+		{pod.CauseStartup, v1.Container{Name: "main", StartupProbe: asks}, false},
+		{pod.CauseLiveness, v1.Container{Name: "main", LivenessProbe: asks}, false},
+		{pod.CauseChanged, v1.Container{Name: "main", StartupProbe: asks}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			var exec succeeds
+			probes := probe.New(probe.Config{Exec: &exec})
+			join := probes.Begin(ctx)
+			defer join()
+			defer stop()
+			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{c.spec}}}
+			obs := &pod.Observed{Containers: []pod.Container{{Name: "main", ID: "abc", State: pod.StateRunning, StartedAt: time.Now()}}}
+			m := decide.Memory{Ends: decide.Ends{{Name: "main", ID: "abc", Cause: c.cause, Began: time.Now(), Grace: time.Minute}}}
+			s, results := &Probes{Probes: probes, HostIPs: func() []string { return nil }}, decide.ProbeResults{}
+			s.Sync(p, obs, &m, &results)
+			time.Sleep(5 * time.Second)
+			s.Sync(p, obs, &m, &results)
+			got, started := results.Of(&obs.Containers[0]), c.asked || c.spec.StartupProbe == nil
+			if asked := exec.ran.Load() > 0; asked != c.asked || got.Started != started || got.Ready != started {
+				t.Errorf("stopped for %s: asked %t, %+v; want asked %t, started and ready %t", c.cause, asked, got, c.asked, started)
 			}
 		})
 	}
