@@ -25,6 +25,9 @@ func (a *Agent) buildVolumes(g *platform, root string, host volume.Host, dial cs
 		g.volumes = volume.New(cfg)
 		return nil
 	}
+	if hostfs.HasSELinux() {
+		cfg.SELinux = &volume.SELinux{FileLabel: hostfs.FileLabel, AnyMode: gates(&a.cfg).Enabled("SELinuxMount")}
+	}
 	registry, begin := a.withDrivers(g, &cfg, drivers.Config{Objects: a.clients.api.CSIDrivers(), Dial: dial})
 	volumes := volume.New(cfg)
 	g.volumes = volumes
@@ -69,9 +72,6 @@ func (a *Agent) withDrivers(g *platform, cfg *volume.Config, dcfg drivers.Config
 	}
 	cfg.InUseChanged = func() { a.heartbeat.Now() } // the heartbeat is built later
 	cfg.Health = gates(&a.cfg).Enabled("CSIVolumeHealth")
-	if hostfs.HasSELinux() {
-		cfg.SELinux = &volume.SELinux{FileLabel: hostfs.FileLabel, AnyMode: gates(&a.cfg).Enabled("SELinuxMount")}
-	}
 	cfg.Exceeded = registry.Exceeded
 	cfg.ClaimStatus = nodeClaims{api: a.clients.api}
 	cfg.Event = a.events.record

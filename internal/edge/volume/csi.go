@@ -187,7 +187,7 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 	if failedToRead(err) {
 		return fmt.Errorf("read %s: %w", volumeData, err)
 	}
-	if err == nil && data[labelKey] != b.SELinux { // of a pod that has ended: no other pod has the volume with another label
+	if err == nil && v.cfg.SELinux != nil && data[labelKey] != b.SELinux { // of a pod that has ended: no other pod has the volume with another label
 		if err := v.unstage(ctx, d, b); err != nil {
 			return fmt.Errorf("unstage the volume, which has %s: %w", labelled(data[labelKey]), err)
 		}

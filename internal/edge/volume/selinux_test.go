@@ -182,6 +182,23 @@ func TestMountedVolumeKeepsItsSELinuxLabel(t *testing.T) {
 	}
 }
 
+// An agent that does not see that the machine has SELinux leaves a volume alone that has a label, because its pod uses it.
+func TestLabelledVolumeStaysMountedWithoutSELinux(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.withSELinux(false)
+	f.claims.drivers[driverName].Spec.RequiresRepublish = ptr(true)
+	f.disk("d", v1.ReadWriteOncePod)
+	p := levelled("a", "s0:c1")
+	setUp(t, f.fixture, p)
+	f.seLinux = nil
+	f.Volumes = f.restart()
+	setUp(t, f.fixture, p)
+	if n := f.driver.Count("NodeUnstageVolume"); n != 0 {
+		t.Errorf("a volume is unstaged %d times while its pod uses it", n)
+	}
+}
+
 // A tenant writes seLinuxOptions. They must not add mount options of their own.
 func TestSELinuxOptionsAddNoMountOption(t *testing.T) {
 	t.Parallel()
