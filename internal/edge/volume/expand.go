@@ -31,21 +31,19 @@ type expansion struct {
 	uid types.UID
 	in  *csispec.Input
 	b   *bound
-	// prepare gets what the expansion needs, and returns the function that expands the volume to a size in bytes.
-	prepare func(ctx context.Context) (grow func(ctx context.Context, size int64) error, err error)
+	// secret is the Secret that grow needs; nil: none.
+	secret *v1.SecretReference
+	// grow expands the volume to a size in bytes.
+	grow func(ctx context.Context, size int64, secrets map[string]string) error
 }
 
-// byDriver returns the prepare of an expansion that a CSI driver does. path is where the volume is published, or staged if it is not published yet.
-func (v *Volumes) byDriver(in *csispec.Input, d Driver, path string) func(context.Context) (func(context.Context, int64) error, error) {
-	return func(ctx context.Context) (func(context.Context, int64) error, error) {
-		secrets, err := v.secrets(ctx, in.PV.Spec.CSI.NodeExpandSecretRef)
-		if err != nil {
-			return nil, err
-		}
+// byDriver returns the expansion of a volume by its CSI driver. path is where the volume is published, or staged if it is not published yet.
+func byDriver(uid types.UID, in *csispec.Input, d Driver, b *bound, path string) *expansion {
+	return &expansion{uid: uid, in: in, b: b, secret: in.PV.Spec.CSI.NodeExpandSecretRef, grow: func(ctx context.Context, size int64, secrets map[string]string) error {
 		with := *in
 		with.Secrets = secrets
-		return func(ctx context.Context, size int64) error { return d.Expand(ctx, csispec.Expand(&with, size, path)) }, nil
-	}
+		return d.Expand(ctx, csispec.Expand(&with, size, path))
+	}}
 }
 
 // expand expands a volume, if the claim says that the node has to. It keeps the size in the record x.b, which the caller writes. The
@@ -63,7 +61,7 @@ func (v *Volumes) expand(ctx context.Context, x *expansion) error {
 		v.tellSize(x, v1.EventTypeWarning, reasonReadOnly, "MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", x.b.PersistentVolume)
 		return nil
 	}
-	grow, err := x.prepare(ctx)
+	secrets, err := v.secrets(ctx, x.secret)
 	if err != nil {
 		return err
 	}
@@ -73,7 +71,7 @@ func (v *Volumes) expand(ctx context.Context, x *expansion) error {
 			return err
 		}
 	}
-	if err := grow(ctx, plan.Size.Value()); err != nil {
+	if err := x.grow(ctx, plan.Size.Value(), secrets); err != nil {
 		return v.expansionFailed(ctx, x, claim, plan, err)
 	}
 	x.b.Size = plan.Size.Value()
@@ -90,7 +88,7 @@ func (v *Volumes) expandMounting(ctx context.Context, in *csispec.Input, d Drive
 	if in.Claim == nil || !in.Can.Expand {
 		return nil
 	}
-	return v.expand(ctx, &expansion{uid: in.Pod.UID, in: in, b: b, prepare: v.byDriver(in, d, path)})
+	return v.expand(ctx, byDriver(in.Pod.UID, in, d, b, path))
 }
 
 // expansionFailed writes the driver's error into the claim's status and to events.
@@ -199,13 +197,14 @@ func (v *Volumes) expandIfGrown(ctx context.Context, uid types.UID, volume strin
 	if b, err = v.readRecord(uid, volume); err != nil || !b.Done { // the pod has ended
 		return nil //nolint:nilerr // a volume without a record needs no size
 	}
-	x := &expansion{uid: uid, in: &csispec.Input{PV: pv, Claim: claim, Handle: b.Handle, Block: b.Block}, b: &b, prepare: v.byTools(&b)}
+	in := &csispec.Input{PV: pv, Claim: claim, Handle: b.Handle, Block: b.Block}
+	x := v.byTools(uid, in, &b)
 	if d != nil {
-		x.in.Can = d.Can()
-		if x.in.Can.Stage {
-			x.in.StagingPath = v.layout.stagingPath(&b)
+		in.Can = d.Can()
+		if in.Can.Stage {
+			in.StagingPath = v.layout.stagingPath(&b)
 		}
-		x.prepare = v.byDriver(x.in, d, b.dir(v.layout, uid))
+		x = byDriver(uid, in, d, &b, b.dir(v.layout, uid))
 	}
 	before := b.Size
 	err = v.expand(ctx, x)

@@ -49,18 +49,16 @@ func (v *Volumes) mountLocalDevice(ctx context.Context, pv *v1.PersistentVolume,
 	return dir, v.mountDisk(ctx, d)
 }
 
-// byTools returns the prepare of the expansion of a local volume. Its administrator has made the directory or the device larger. The node only
-// grows the file system of a device, unless the pod has the device itself.
-func (v *Volumes) byTools(b *bound) func(context.Context) (func(context.Context, int64) error, error) {
-	return func(context.Context) (func(context.Context, int64) error, error) {
+// byTools returns the expansion of a local volume. Its administrator has made the directory or the device larger. The node only grows the file
+// system of a device, unless the pod has the device itself.
+func (v *Volumes) byTools(uid types.UID, in *csispec.Input, b *bound) *expansion {
+	return &expansion{uid: uid, in: in, b: b, grow: func(ctx context.Context, _ int64, _ map[string]string) error {
 		device, err := v.cfg.Host.IsBlockDevice(b.Path)
-		return func(ctx context.Context, _ int64) error {
-			if !device || b.Block {
-				return nil
-			}
-			return v.growDisk(ctx, &disk{device: b.Path, dir: v.layout.localMount(b.PersistentVolume)})
-		}, err
-	}
+		if err != nil || !device || b.Block {
+			return err
+		}
+		return v.growDisk(ctx, &disk{device: b.Path, dir: v.layout.localMount(b.PersistentVolume)})
+	}}
 }
 
 // expandLocal expands a local volume while it is being mounted.
@@ -68,7 +66,7 @@ func (v *Volumes) expandLocal(ctx context.Context, p *v1.Pod, in *csispec.Input,
 	if in.Claim == nil {
 		return nil
 	}
-	return v.expand(ctx, &expansion{uid: p.UID, in: in, b: b, prepare: v.byTools(b)})
+	return v.expand(ctx, v.byTools(p.UID, in, b))
 }
 
 // mapLocal makes a local block device available to a pod. The caller holds the volume's lock and has written the record.
