@@ -20,6 +20,8 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/driver"
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/mock/service"
+
+	"github.com/wherry-node/wherry/conformance/internal/registrar"
 )
 
 func main() {
@@ -50,7 +52,9 @@ func run(name, socket, register string) error {
 		return err
 	}
 	server := grpc.NewServer()
-	registration.RegisterRegistrationServer(server, &registrar{name: name, socket: socket})
+	registration.RegisterRegistrationServer(server, &registrar.Registrar{Driver: name, Endpoint: socket, Told: func(registered bool, message string) {
+		fmt.Println("Registered", registered, message)
+	}})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(r) })
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -70,19 +74,4 @@ func printed(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle gr
 	}
 	fmt.Println(path.Base(info.FullMethod), volume, err)
 	return answer, err
-}
-
-// registrar answers the node agent's registration of plugins.
-type registrar struct {
-	registration.UnimplementedRegistrationServer
-	name, socket string
-}
-
-func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.socket, SupportedVersions: []string{"1.0.0"}}, nil
-}
-
-func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	fmt.Println("Registered", s.PluginRegistered, s.Error)
-	return &registration.RegistrationStatusResponse{}, nil
 }

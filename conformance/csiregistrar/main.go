@@ -4,11 +4,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,6 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/wherry-node/wherry/conformance/internal/registrar"
 )
 
 func main() {
@@ -42,24 +41,28 @@ func run(ctx context.Context, address, path string, timeout time.Duration) error
 	if err != nil {
 		return err
 	}
-	socket := filepath.Join("/registration", name+"-reg.sock")
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier process
-		return err
-	}
-	l, err := net.Listen("unix", socket)
+	l, err := registrar.Listen(filepath.Join("/registration", name+"-reg.sock"))
 	if err != nil {
 		return err
 	}
-	r := &registrar{name: name, endpoint: path, refused: make(chan error, 1)}
+	refused := make(chan string, 1)
 	server := grpc.NewServer()
-	registration.RegisterRegistrationServer(server, r)
+	registration.RegisterRegistrationServer(server, &registrar.Registrar{Driver: name, Endpoint: path, Told: func(registered bool, message string) {
+		fmt.Println("registered", registered, message)
+		if !registered {
+			select {
+			case refused <- message:
+			default: // the program ends already
+			}
+		}
+	}})
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer server.Stop()
 	serving.Go(func() { _ = server.Serve(l) })
 	select {
-	case err := <-r.refused:
-		return err
+	case message := <-refused: // the program ends, and its restart tries again, as the documentation of node-driver-registrar says
+		return fmt.Errorf("the node agent refused the driver: %s", message)
 	case <-ctx.Done():
 		return nil
 	}
@@ -85,28 +88,4 @@ func driverName(ctx context.Context, address string, timeout time.Duration) (str
 		fmt.Println("ask the driver for its name again:", err)
 		time.Sleep(100 * time.Millisecond)
 	}
-}
-
-// registrar answers the node agent's registration of plugins.
-type registrar struct {
-	registration.UnimplementedRegistrationServer
-	name, endpoint string
-	refused        chan error
-}
-
-func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"}}, nil
-}
-
-// NotifyRegistrationStatus prints the outcome. A refusal ends the program, whose restart tries again, as the documentation of
-// node-driver-registrar says.
-func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	fmt.Println("registered", s.PluginRegistered, s.Error)
-	if !s.PluginRegistered {
-		select {
-		case r.refused <- fmt.Errorf("the node agent refused the driver: %s", s.Error):
-		default:
-		}
-	}
-	return &registration.RegistrationStatusResponse{}, nil
 }

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/driver"
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/mock/service"
+
+	"github.com/wherry-node/wherry/conformance/internal/registrar"
 )
 
 func main() {
@@ -48,10 +49,7 @@ func main() {
 
 // run serves the driver's socket until ctx ends.
 func run(ctx context.Context, endpoint, proxy string, config service.Config) error {
-	if err := os.Remove(endpoint); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier process
-		return err
-	}
-	socket, err := net.Listen("unix", endpoint)
+	socket, err := registrar.Listen(endpoint)
 	if err != nil {
 		return err
 	}
@@ -95,14 +93,16 @@ func pair(ctx context.Context, socket, remote net.Listener) error {
 func join(ctx context.Context, near, far net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var copies sync.WaitGroup
 	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
-		go func() {
+		copies.Go(func() {
 			defer cancel()
 			_, _ = io.Copy(way[0], way[1]) // the sides see the end of the connection, whatever the reason
-		}()
+		})
 	}
 	<-ctx.Done()
 	_, _ = near.Close(), far.Close()
+	copies.Wait()
 }
 
 // ended returns nil if ctx has ended, which closes the listeners, and otherwise err.

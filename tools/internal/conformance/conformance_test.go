@@ -319,7 +319,7 @@ func TestStorageSkip(t *testing.T) {
 	t.Parallel()
 	o := Options{Suite: SuiteStorage, Focus: FocusDefault}.Focused()
 	skips, err := o.skips()
-	if err != nil || o.Focus != FocusStorage {
+	if err != nil || o.Focus != `\[sig-storage\]` {
 		t.Fatalf("focus %s, %v", o.Focus, err)
 	}
 	skip := regexp.MustCompile(skips)

@@ -33,49 +33,42 @@ func (o Options) twoNodes() bool { return o.Suite == SuiteKubeadm || o.Suite == 
 // RuntimeDebian is the containerd of Debian 12, which sends no container events.
 const RuntimeDebian = "debian"
 
-// suite has what differs between the two test suites.
+// suite has what differs between the test suites.
 type suite struct {
 	program string // name of the test program below bin/conformance, and of its build target
 	title   string // name of the suite in ginkgo's report; the names of the tests begin with it
 	target  string // make target that runs the suite
 	lists   string // prefix of the suite's files in conformance/
-	// skip is a regular expression of tests that run only if Focus or List names them.
+	focus   string // regular expression of the tests that run by default
+	// skip is a regular expression of tests that do not run by default. The node suite runs them if Focus or List names them, the storage suite
+	// if List names them or Skip is set.
 	skip string
 }
 
 func (o Options) suite() suite {
 	if o.Suite == SuiteNode {
 		return suite{
-			program: "e2e_node.test", title: "E2eNode Suite", target: "conformance-node", lists: "node-",
+			program: "e2e_node.test", title: "E2eNode Suite", target: "conformance-node", lists: "node-", focus: FocusDefault,
 			skip: `\[Serial\]|\[Slow\]|\[Disruptive\]|\[Flaky\]`,
 		}
 	}
-	s := suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance"}
+	s := suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance", focus: FocusDefault}
 	switch o.Suite {
 	case SuiteKubeadm:
-		s.target, s.lists = "conformance-kubeadm", "kubeadm-"
+		s.target, s.lists, s.focus = "conformance-kubeadm", "kubeadm-", `\[Conformance\]`
 	case SuiteStorage:
-		s.target, s.lists, s.skip = "conformance-storage", "storage-", storageSkip
+		s.target, s.lists, s.focus, s.skip = "conformance-storage", "storage-", `\[sig-storage\]`, storageSkip
 	}
 	return s
 }
 
-// FocusDefault selects the tests that run by default, FocusKubeadm those of SuiteKubeadm, and FocusStorage those of SuiteStorage.
-const (
-	FocusDefault = `\[NodeConformance\]`
-	FocusKubeadm = `\[Conformance\]`
-	FocusStorage = `\[sig-storage\]`
-)
+// FocusDefault is the Focus of options whose caller has chosen none.
+const FocusDefault = `\[NodeConformance\]`
 
-// Focused returns the options with the focus of their suite, unless the caller has set one.
+// Focused returns the options with the focus of their suite, unless the caller has chosen one.
 func (o Options) Focused() Options {
 	if o.Focus == FocusDefault {
-		switch o.Suite {
-		case SuiteKubeadm:
-			o.Focus = FocusKubeadm
-		case SuiteStorage:
-			o.Focus = FocusStorage
-		}
+		o.Focus = o.suite().focus
 	}
 	return o
 }
