@@ -17,8 +17,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// wholeRun is the number of cases from which a run counts as complete. In a complete run each decided difference (differ.Decisions, the
-// intended ones) must occur at least once, or the run fails.
+// wholeRun is the number of cases from which a run counts as complete. A complete run names the decided differences (differ.Decisions, the
+// intended ones) that it did not show. One run may miss a rare one; differ's TestEachDecisionWasSeen fails if all counted runs miss it.
 const wholeRun = 2500
 
 // mostSlow is the maximum percentage of cases that a run may leave out because the machine is too slow.
@@ -336,7 +336,7 @@ func (t *tally) shrinkAll(ctx context.Context, runner runner) {
 }
 
 // report prints how often each decided class occurred, and then the undecided classes, the most frequent first at each level. It returns
-// an error if there is an undecided class, or if a complete run (wholeRun) lacks a decided class.
+// an error if there is an undecided class.
 func (t *tally) report() error {
 	decided := 0
 	for _, d := range differ.Decisions {
@@ -381,7 +381,7 @@ func (t *tally) report() error {
 	}
 	for _, d := range differ.Decisions {
 		if t.decided[d.Class] == 0 && d.Where == "" && t.ran >= wholeRun {
-			errs = append(errs, fmt.Errorf("no case shows this decided difference: %s", d.Class))
+			fmt.Printf("no case of this run shows the decided difference: %s\n", d.Class)
 		}
 	}
 	return errors.Join(errs...)

@@ -16,8 +16,8 @@ func Document(counts Counts) string {
 
 ` + "`make differential`" + ` runs the same generated pods on upstream's kubelet and on Wherry, each over a simulated runtime of its own, and
 compares the requests to the runtime (with their whole configuration), the statuses that the API server saw, and the events. A
-difference is reported only if two runs of its case show it. The run fails if a difference is in none of the tables below, and a run of
-2,500 or more cases also fails if no case shows a difference that is in a table.
+difference is reported only if two runs of its case show it. The run fails if a difference is in none of the tables below. A run of 2,500 or
+more cases also names each difference in a table that none of its cases shows; a test fails if none of the counted runs shows it.
 
 If upstream's kubelet reports a container to the API more than six seconds late, the machine is too slow, and the case is left out; the run
 fails if that happens in more than two of a hundred cases. Probes are commands, HTTP and gRPC requests, and TCP connections; each simulated pod
