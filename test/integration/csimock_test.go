@@ -69,7 +69,10 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMount
 	s.gone("user")
 	called("NodeUnpublishVolume 1 <nil>")
 	called("NodeUnstageVolume 1 <nil>")
-	if left, _ := filepath.Glob(filepath.Join(root, "plugins/kubernetes.io/csi", name, "*")); len(left) > 0 {
-		t.Errorf("left staged: %v", left)
-	}
+	s.eventually("the staged volume to be removed", func() error {
+		if left, _ := filepath.Glob(filepath.Join(root, "plugins/kubernetes.io/csi", name, "*")); len(left) > 0 {
+			return fmt.Errorf("left staged: %v", left)
+		}
+		return nil
+	})
 }

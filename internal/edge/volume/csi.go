@@ -61,8 +61,12 @@ func (v *Volumes) driver(name string, uid types.UID, what string) (Driver, error
 	return nil, &pod.Lacking{What: pod.LackDriver, Err: fmt.Errorf("waits for CSI driver %s to register on this node%s", name, what)}
 }
 
-// DriverRegistered must be called after a driver has registered: the work on the pods that wait for it is tried again.
-func (v *Volumes) DriverRegistered(name string) { v.wake(waitDriver + name) }
+// DriverRegistered must be called after a driver has registered: the work on the pods and on the staged volumes that wait for it is tried
+// again.
+func (v *Volumes) DriverRegistered(name string) {
+	v.wake(waitDriver + name)
+	v.stagings.hasten(name)
+}
 
 const waitDriver = "driver/"
 
@@ -232,27 +236,6 @@ func (v *Volumes) stagingFailed(ctx context.Context, b *bound, target string, fa
 	return failed
 }
 
-// unstage undoes stage.
-func (v *Volumes) unstage(ctx context.Context, d Driver, b *bound) error {
-	if b.Block {
-		return v.unstageDevice(ctx, d, b)
-	}
-	dir := v.layout.staging(b)
-	if err := v.writeVolumeData(dir, stagingData(b)); err != nil { // without the mark
-		// On a full disk the file is removed with the mark. This agent does not need it to unstage the volume.
-		if removeErr := v.cfg.Disk.Remove(filepath.Join(dir, volumeData)); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
-			return errors.Join(err, removeErr)
-		}
-	}
-	target := filepath.Join(dir, globalDir)
-	if d.Can().Stage {
-		if err := d.Unstage(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: b.Handle, StagingTargetPath: target}); err != nil {
-			return err
-		}
-	}
-	return v.removeMount(ctx, dir, target)
-}
-
 // removeMount deletes the directory of a volume that its driver has unmounted. If something is still mounted on target, removeMount
 // unmounts it first, and deletes nothing in it.
 func (v *Volumes) removeMount(ctx context.Context, dir, target string) error {
@@ -321,7 +304,7 @@ func (v *Volumes) tokens(ctx context.Context, in *csispec.Input) (string, error)
 	return string(out), nil
 }
 
-// takeDownCSI unpublishes the CSI volumes of a pod, and unstages the volumes that no other pod of the node uses.
+// takeDownCSI unpublishes the CSI volumes of a pod. The volumes that no other pod of the node uses are unstaged afterwards: see stagings.
 func (v *Volumes) takeDownCSI(ctx context.Context, uid types.UID) error {
 	all, err := v.csiOf(uid)
 	if err != nil || len(all) == 0 {
@@ -360,28 +343,17 @@ func (v *Volumes) takeDownOne(ctx context.Context, uid types.UID, b *bound) erro
 	if err != nil {
 		return err
 	}
-	last, err := v.isLast(uid, b)
-	if err != nil {
-		return err
-	}
-	if err := v.adopt(uid, b); err != nil {
-		return err
-	}
-	if published != nil || last {
+	if published != nil {
 		d, err := v.driver(b.Driver, uid, ", which has to unmount the volume")
 		if err != nil {
 			return err
 		}
-		if published != nil {
-			if err := v.unpublish(ctx, uid, d, b); err != nil {
-				return err
-			}
+		if err := v.unpublish(ctx, uid, d, b); err != nil {
+			return err
 		}
-		if last {
-			if err := v.unstage(ctx, d, b); err != nil {
-				return err
-			}
-		}
+	}
+	if err := v.leaveStaged(b); err != nil { // before the record is removed, so that the volume is in use all the time
+		return err
 	}
 	if err := v.removeRecord(uid, b); err != nil {
 		return err
@@ -401,28 +373,6 @@ func (v *Volumes) unpublish(ctx context.Context, uid types.UID, d Driver, b *bou
 		return err
 	}
 	return v.removeMount(ctx, dir, target)
-}
-
-// isLast reports whether a volume is staged and nobody else on the node uses it: no other pod, and no other persistent volume of this pod
-// with the same handle.
-func (v *Volumes) isLast(uid types.UID, b *bound) (bool, error) {
-	if b.Inline {
-		return false, nil
-	}
-	dir := v.layout.staging(b)
-	if b.Block {
-		dir = v.layout.device(b)
-	}
-	staged, err := v.entryOf(filepath.Dir(dir), filepath.Base(dir))
-	if err != nil || staged == nil {
-		return false, err
-	}
-	own, err := v.csiOf(uid)
-	if err != nil || slices.ContainsFunc(own, func(o *bound) bool { return o.key() == b.key() && o.PersistentVolume != b.PersistentVolume }) {
-		return false, err
-	}
-	others, err := v.othersWith(b, uid)
-	return len(others) == 0, err
 }
 
 // setUpInline sets up an inline CSI volume of a pod.

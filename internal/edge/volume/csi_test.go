@@ -67,7 +67,7 @@ type csiFixture struct {
 	disks   string
 	serves  string // the driver serves this name, too; "": only driverName
 	seLinux *volume.SELinux
-	changed chan struct{} // receives a value after each call of the driver and each change of InUse
+	changed chan struct{} // receives a value after each call of the driver, each operation and each change of InUse
 
 	ops        operations
 	mu         sync.Mutex
@@ -88,6 +88,11 @@ func (f *csiFixture) events() []string {
 func (f *csiFixture) visit(t *testing.T) {
 	t.Helper()
 	f.VisitAll(t.Context())
+}
+
+// TearDown takes down the volumes of a pod. Then it unstages the volumes that no pod uses, which the agent does afterwards on its own.
+func (f *csiFixture) TearDown(ctx context.Context, ref pod.Ref) error {
+	return errors.Join(f.fixture.TearDown(ctx, ref), f.UnstageUnused(ctx))
 }
 
 func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
@@ -138,6 +143,9 @@ func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 			if err := f.Remove(context.Background(), pod.Ref{UID: uid}); err != nil {
 				t.Error(err)
 			}
+		}
+		if err := f.UnstageUnused(context.Background()); err != nil {
+			t.Error(err)
 		}
 		if broken := f.driver.Broken(); len(broken) > 0 {
 			t.Errorf("rules of CSI that were broken: %q", broken)
@@ -216,8 +224,8 @@ func (f *csiFixture) away() (back func()) {
 // restart returns new Volumes on the same root directory, as a new agent creates them.
 func (f *csiFixture) restart() *volume.Volumes {
 	return volume.New(volume.Config{
-		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note, Operated: f.ops.ended,
-		SELinux: f.seLinux,
+		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note,
+		SELinux: f.seLinux, Operated: func(op volume.Operation) { f.ops.ended(op); f.note() },
 		Event: func(ref *v1.ObjectReference, _, reason, _ string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

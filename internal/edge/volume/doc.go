@@ -1,10 +1,13 @@
 // Package volume makes the volumes of pods (directories, tmpfs, and files from the API, which change with their objects) and the mounts
 // of containers.
 //
+// A pod that ends only unpublishes its CSI volumes. Those that no pod uses any more are unstaged afterwards, by the work that Begin begins: so a
+// driver that cannot unstage a volume keeps no pod from ending.
+//
 // Contract: SetUp, TearDown and Remove may run for many pods at once, but only one of them at a time for each pod. Mounts may run
 // for several containers of one pod at once, and while SetUp refreshes the pod. All are idempotent and may be repeated after any
 // failure or crash, because they find the state on the disk and in the mount table and keep none in memory. An error is an *Error, which
-// names the volume and says what to do. No goroutine outlives a call.
+// names the volume and says what to do. No goroutine outlives a call, except those of Begin.
 //
 // The layout is that of upstream's kubelet, because a node may change from one agent to the other:
 //

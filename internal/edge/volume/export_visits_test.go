@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -25,4 +26,15 @@ func (v *Volumes) Visits() int {
 // VisitForTest adds a volume of a pod that the node has to publish again at each visit (once a minute).
 func (v *Volumes) VisitForTest(uid types.UID) {
 	v.visits.add(uid, "v", &bound{Kind: kindCSI, Inline: true, Republish: true}, false)
+}
+
+// UnstageUnused makes one attempt to unstage each volume that a pod has left, as if its time had come.
+func (v *Volumes) UnstageUnused(ctx context.Context) error {
+	_, err := v.staged()
+	errs := []error{err}
+	ready, _ := v.stagings.take(time.Now().Add(24 * time.Hour))
+	for _, one := range ready {
+		errs = append(errs, v.tryUnstage(ctx, one))
+	}
+	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -71,40 +72,66 @@ func (v *Volumes) AttachRequired(driver string, required bool) {
 	v.cfg.InUseChanged()
 }
 
-// InUse lists the volumes that must not be detached from this node: the attached volumes that are mounted for a pod, or whose set-up
-// has begun. It reads the disk after each change. If the disk cannot be read, ok is false.
+// InUse lists the volumes that must not be detached from this node: the attached volumes that are mounted for a pod, whose set-up has
+// begun, or that are still staged. It reads the disk after each change. If the disk cannot be read, ok is false.
 func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
-	v.using.mu.Lock()
-	known, names, turn, free := v.using.known, v.using.names, v.using.turn, maps.Clone(v.using.free)
-	v.using.mu.Unlock()
-	if known {
-		return names, true
-	}
-	pods, err := v.Orphans(func(types.UID) bool { return false })
-	if err != nil {
-		v.cfg.Log.Warn("it is not known which volumes are in use", "err", err)
-		return nil, false
-	}
-	names = nil
-	for _, uid := range pods {
-		csi, errCSI := v.csiOf(uid)
-		disks, errSAN := v.sanOf(uid)
-		if err := errors.Join(errCSI, errSAN); err != nil {
-			v.cfg.Log.Warn("it is not known which volumes are in use", "pod", uid, "err", err)
+	// If a record changes while the disk is read, what was read may lack a volume that one pod has left and another one has taken.
+	for range inUseReads {
+		v.using.mu.Lock()
+		known, names, turn, free := v.using.known, v.using.names, v.using.turn, maps.Clone(v.using.free)
+		v.using.mu.Unlock()
+		if known {
+			return names, true
+		}
+		names, err := v.readInUse(free)
+		if err != nil {
+			v.cfg.Log.Warn("it is not known which volumes are in use", "err", err)
 			return nil, false
 		}
-		for _, b := range slices.Concat(csi, disks) {
+		v.using.mu.Lock()
+		same := v.using.turn == turn
+		if same {
+			v.using.known, v.using.names = true, names
+		}
+		v.using.mu.Unlock()
+		if same {
+			return names, true
+		}
+	}
+	return nil, false // Config.InUseChanged is called after the next change, so the caller asks again
+}
+
+// inUseReads is how often InUse reads the disk at most.
+const inUseReads = 8
+
+// readInUse reads from the disk which volumes are in use, without those of the drivers in free.
+func (v *Volumes) readInUse(free map[string]bool) (names []v1.UniqueVolumeName, err error) {
+	pods, err := v.Orphans(func(types.UID) bool { return false })
+	if err != nil {
+		return nil, err
+	}
+	list := func(all []*bound) {
+		for _, b := range all {
 			if name := b.unique(); b.Attach && !free[b.Driver] && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
 	}
-	v.using.mu.Lock()
-	defer v.using.mu.Unlock()
-	if v.using.turn == turn {
-		v.using.known, v.using.names = true, names
+	for _, uid := range pods {
+		csi, errCSI := v.csiOf(uid)
+		disks, errSAN := v.sanOf(uid)
+		if err := errors.Join(errCSI, errSAN); err != nil {
+			return nil, fmt.Errorf("volumes of pod %s: %w", uid, err)
+		}
+		list(csi)
+		list(disks)
 	}
-	return names, true
+	staged, err := v.staged() // last: a volume is in stagings before the record of its last pod is removed
+	if err != nil {
+		return nil, err
+	}
+	list(staged)
+	return names, nil
 }
 
 // usesChanged must be called after the record of a volume has changed. The next call of InUse then reads the disk again. gone means

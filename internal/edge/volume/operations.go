@@ -20,7 +20,7 @@ type Operation struct {
 	// Plugin is the name of upstream's plugin for the volume's kind, for example kubernetes.io/secret. The name of a registered CSI driver
 	// follows the name of the plugin: kubernetes.io/csi:disks.example.com. See UnknownPlugin.
 	Plugin string
-	// Name is upstream's name of the operation: volume_mount, volume_unmount, map_volume or unmap_volume.
+	// Name is upstream's name of the operation: volume_mount, volume_unmount, map_volume, unmap_volume, unmount_device or unmap_device.
 	Name string
 	// Migrated: the volume has a source of a former in-tree plugin.
 	Migrated bool
@@ -88,6 +88,18 @@ func (v *Volumes) unmounted(ctx context.Context, k kind, driver string, block bo
 	op := Operation{Plugin: v.pluginOf(k, driver), Name: "volume_unmount", Took: time.Since(began), Err: err}
 	if block {
 		op.Name = "unmap_volume"
+	}
+	v.cfg.Operated(op)
+}
+
+// unstaged tells Config.Operated that a CSI volume has been unstaged, or that this failed. It does nothing if ctx has ended, like unmounted.
+func (v *Volumes) unstaged(ctx context.Context, b *bound, began time.Time, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	op := Operation{Plugin: v.pluginOf(kindCSI, b.Driver), Name: "unmount_device", Took: time.Since(began), Err: err}
+	if b.Block {
+		op.Name = "unmap_device"
 	}
 	v.cfg.Operated(op)
 }

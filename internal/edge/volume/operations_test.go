@@ -112,7 +112,7 @@ func TestOperationsOfACSIVolume(t *testing.T) {
 	if err := f.TearDown(t.Context(), pod.Ref{UID: p.UID}); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{plugin + " volume_mount success", plugin + " volume_unmount success"}, f.ops.take()); d != "" {
+	if d := cmp.Diff([]string{plugin + " unmount_device success", plugin + " volume_mount success", plugin + " volume_unmount success"}, f.ops.take()); d != "" {
 		t.Errorf("operations (-want +got):\n%s", d)
 	}
 	if n := f.Counts(nil); len(n) != 0 {

@@ -121,11 +121,11 @@ func (s *visits) done(was *visit, expand bool) {
 	s.wake()
 }
 
-// Begin visits the mounted volumes of CSI drivers periodically, until ctx ends. It returns at once; no goroutine waits between the visits. The
-// caller calls join after ctx has ended. Begin may be called once.
+// Begin visits the mounted volumes of CSI drivers periodically, and unstages the volumes that no pod uses any more, until ctx ends. It returns
+// at once; no goroutine waits in between. The caller calls join after ctx has ended. Begin may be called once.
 func (v *Volumes) Begin(ctx context.Context) (join func()) {
 	var wg sync.WaitGroup
-	r := rounds.New(func(ctx context.Context) time.Duration {
+	visits := rounds.New(func(ctx context.Context) time.Duration {
 		ready, next := v.visits.take(time.Now())
 		for _, one := range ready {
 			wg.Go(func() { v.visits.done(&one, v.visit(ctx, &one)) })
@@ -135,12 +135,17 @@ func (v *Volumes) Begin(ctx context.Context) (join func()) {
 		}
 		return next
 	})
+	unstaging := rounds.New(func(ctx context.Context) time.Duration { return v.unstageDue(ctx, &wg) })
 	v.visits.mu.Lock()
-	v.visits.rounds = r
+	v.visits.rounds = visits
 	v.visits.mu.Unlock()
-	end := r.Begin(ctx)
+	v.stagings.mu.Lock()
+	v.stagings.rounds = unstaging
+	v.stagings.mu.Unlock()
+	endVisits, endUnstaging := visits.Begin(ctx), unstaging.Begin(ctx)
 	return func() {
-		end()
+		endVisits()
+		endUnstaging()
 		wg.Wait()
 	}
 }

@@ -121,7 +121,7 @@ type Config struct {
 	MaySwap func()
 }
 
-// Volumes makes and removes the volumes of pods. Volumes of CSI drivers are expanded and republished only after Begin was called.
+// Volumes makes and removes the volumes of pods. Volumes of CSI drivers are expanded, republished and unstaged only after Begin was called.
 type Volumes struct {
 	cfg      Config
 	layout   layout
@@ -136,6 +136,7 @@ type Volumes struct {
 	nodeChanged broadcast
 	using       inUse
 	visits      visits
+	stagings    stagings
 }
 
 // New returns Volumes with the configuration cfg. It does no IO.

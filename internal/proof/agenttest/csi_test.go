@@ -113,10 +113,48 @@ func TestVolumeOfADriver(t *testing.T) {
 		}
 		w.Delete("db", 5)
 		w.WaitGone("db")
-		if staged, published := w.CSI.Holds(); staged != 0 || published != 0 {
-			t.Errorf("after the pod's end: staged %d, published %d", staged, published)
-		}
+		w.Await("the volume is neither staged nor published", time.Minute, w.holdsNoVolume)
 		w.Await("the node does not use the volume any more", time.Minute, func() bool { return !inUse() })
+		if broken := w.CSI.Broken(); len(broken) > 0 {
+			t.Errorf("calls that break a rule: %v", broken)
+		}
+	})
+}
+
+// holdsNoVolume reports whether the CSI driver has neither staged nor published any volume.
+func (w *World) holdsNoVolume() bool {
+	staged, published := w.CSI.Holds()
+	return staged+published == 0
+}
+
+// A pod ends while the driver of its volume does not answer the call to unstage the volume. The volume stays in use until the driver answers.
+func TestPodEndsWhileItsVolumeCannotBeUnstaged(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{CSI: diskConfig()}, func(w *World) {
+		inUse := func() bool { n := w.Kube.Node(NodeName); return n != nil && len(n.Status.VolumesInUse) > 0 }
+		w.createDisk("data", diskDriver, true)
+		w.Create(Pod("db", withClaim("data")))
+		w.Await("the node says that it uses the volume", time.Minute, inUse)
+		w.attach("data", "")
+		w.WaitReady("db")
+		hang := make(chan struct{})
+		w.CSI.SetFault("NodeUnstageVolume", &simcsi.Fault{Hang: hang})
+		w.Delete("db", 5)
+		w.WaitGone("db")
+		for range 2 { // also for the next agent
+			time.Sleep(10 * time.Minute)
+			if staged, published := w.CSI.Holds(); staged != 1 || published != 0 || !inUse() {
+				t.Errorf("staged %d, published %d, in use %v", staged, published, inUse())
+			}
+			w.RestartAgent(time.Second)
+		}
+		w.CSI.SetFault("NodeUnstageVolume", nil)
+		close(hang)
+		w.Await("the volume is unstaged", 5*time.Minute, w.holdsNoVolume)
+		w.Await("the node does not use the volume any more", time.Minute, func() bool { return !inUse() })
+		if n := w.events("FailedUnstageVolume"); n != 2 {
+			t.Errorf("%d events say that the volume cannot be unstaged, want one of each agent", n)
+		}
 		if broken := w.CSI.Broken(); len(broken) > 0 {
 			t.Errorf("calls that break a rule: %v", broken)
 		}
@@ -145,9 +183,7 @@ func TestNodeWithTooManyVolumes(t *testing.T) {
 		if n := w.events("VolumeAttachmentLimitExceeded"); n != 1 {
 			t.Errorf("%d events say that the node has too many volumes, want 1", n)
 		}
-		if staged, published := w.CSI.Holds(); staged != 0 || published != 0 {
-			t.Errorf("staged %d, published %d", staged, published)
-		}
+		w.Await("the volume is neither staged nor published", time.Minute, w.holdsNoVolume)
 		w.Delete("db", 5)
 		w.WaitGone("db")
 	})

@@ -45,7 +45,8 @@ func run(t *testing.T, seed uint64, b *bug) (broken []string) {
 			a.end()
 			a.ended.Store(true)
 			<-done
-			if w.allGone() || quiet {
+			a.join()
+			if w.settled() || quiet {
 				break
 			}
 			if w.roll(4) == 0 { // a power cut
@@ -91,15 +92,6 @@ func (w *world) makePods() {
 		p.Spec.Containers = []v1.Container{c}
 		w.pods = append(w.pods, &simPod{pod: p, ends: time.Now().Add(time.Duration(5+w.roll(600)) * time.Second)})
 	}
-}
-
-func (w *world) allGone() bool {
-	for _, p := range w.pods {
-		if !p.gone {
-			return false
-		}
-	}
-	return true
 }
 
 func TestVolumes(t *testing.T) {

@@ -184,6 +184,7 @@ type agentLife struct {
 	v       *volume.Volumes
 	ctx     context.Context
 	end     context.CancelFunc
+	join    func() // waits for the work that Volumes.Begin has begun
 	ended   atomic.Bool
 	workers sync.WaitGroup
 }
@@ -220,9 +221,15 @@ func (w *world) start(ctx context.Context) *agentLife {
 	pods := slices.Clone(w.pods)
 	w.mu.Unlock()
 	w.tell()
+	a.join = a.v.Begin(a.ctx)
 	for _, p := range pods {
 		a.workers.Go(func() { a.work(p) })
 	}
+	a.workers.Go(func() {
+		for !w.settled() && a.ctx.Err() == nil {
+			a.sleep(time.Second)
+		}
+	})
 	return a
 }
 
@@ -245,9 +252,13 @@ func (w *world) isAway() bool {
 	return w.away && !w.quiet
 }
 
-// work sets up the volumes of a pod, again and again until the pod ends, and then tears them down until that succeeds.
+// work sets up the volumes of a pod, again and again until the pod ends, and then tears them down until that succeeds. Only one agent at a time
+// works, so only work itself changes whether the pod is gone.
 func (a *agentLife) work(p *simPod) {
-	for !p.gone && a.ctx.Err() == nil {
+	if p.gone {
+		return
+	}
+	for a.ctx.Err() == nil {
 		if left := time.Until(p.ends); left > 0 {
 			ctx, cancel := context.WithTimeout(a.ctx, left)
 			err := a.v.SetUp(ctx, volume.Pod{Pod: p.pod})
@@ -269,7 +280,10 @@ func (a *agentLife) work(p *simPod) {
 			continue
 		}
 		a.w.set(func() { a.w.dead[string(p.pod.UID)] = true })
-		p.gone = a.v.Remove(a.ctx, pod.RefOf(p.pod)) == nil
+		if a.v.Remove(a.ctx, pod.RefOf(p.pod)) == nil {
+			a.w.set(func() { p.gone = true })
+			return
+		}
 	}
 }
 
@@ -337,6 +351,17 @@ func (c *api) Node() *v1.Node {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	return c.w.node.DeepCopy()
+}
+
+// settled reports whether all pods are gone, and nothing of their volumes is left.
+func (w *world) settled() bool {
+	gone := true
+	w.set(func() {
+		for _, p := range w.pods {
+			gone = gone && p.gone
+		}
+	})
+	return gone && len(w.left()) == 0
 }
 
 // left lists what is left on the disk and in the mount table.
