@@ -295,14 +295,24 @@ func (v *Volumes) tryUnstage(ctx context.Context, one *staging) error {
 		return err
 	}
 	if v.stagings.failed(v.layout.stagingPath(&b), one, err) {
-		text := fmt.Sprintf("volume %s of CSI driver %s stays staged on this node, although no pod uses it: %v. The node tries again", pod.Text(b.Handle), b.Driver, err)
-		v.cfg.Log.Warn(text)
-		if v.cfg.Claims != nil {
-			name := v.cfg.Claims.Node().Name
-			v.cfg.Event(&v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}, v1.EventTypeWarning, ReasonFailedUnstage, text)
-		}
+		v.tellStaged(&b, err)
+	}
+	if errors.Is(err, errDriverAway) && v.cfg.Driver(b.Driver) != nil { // the driver may have registered just before the volume was put into the heap
+		v.stagings.hasten(b.Driver)
 	}
 	return err
+}
+
+// tellStaged tells, in the log and in an event of the Node, that a volume cannot be unstaged.
+func (v *Volumes) tellStaged(b *bound, err error) {
+	volume := pod.Text(b.Handle)
+	v.cfg.Log.Warn("a volume stays staged, although no pod uses it; the node tries again", "driver", b.Driver, "volume", volume, "err", err)
+	if v.cfg.Claims == nil {
+		return
+	}
+	node := v.cfg.Claims.Node().Name
+	v.cfg.Event(&v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: node, UID: types.UID(node)}, v1.EventTypeWarning, ReasonFailedUnstage,
+		fmt.Sprintf("volume %s of CSI driver %s stays staged on this node, although no pod uses it: %v. The node tries again", volume, b.Driver, err))
 }
 
 // ReasonFailedUnstage is the reason of the events about volumes that cannot be unstaged. They are events of the Node.
