@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,14 +13,58 @@ import (
 // a deletion, and of what a probe sees by chance.
 
 // stopForgotten reports whether a restart of both agents interrupted the stop of a container whose startup or liveness probe had failed, and
-// only Wherry continued it: upstream's kubelet stopped the container more than five seconds after Wherry, for another reason, or never.
+// only Wherry continued it: upstream's kubelet stopped the container more than five seconds after Wherry, for another reason, or never. If
+// the kubelet showed before that the container had started, which Wherry never did, the stop may come sooner, but after Wherry's.
 func (d *differ) stopForgotten() bool {
 	return d.c.Kind == Restart && slices.ContainsFunc(d.upstream.Calls, func(c Call) bool {
 		if c.Verb != "StopContainer" || !c.Failed || !d.stopsForProbe(c) {
 			return false
 		}
-		w := d.wherry.stopsAfter(c)
-		return w < never && d.upstream.stopsAfter(c) > w+late
+		u, w := d.upstream.stopsAfter(c), d.wherry.stopsAfter(c)
+		return w < never && (u > w+late || u > w && d.upstream.showsStarted(c) && !d.wherry.showsStarted(c))
+	})
+}
+
+// showsStarted reports whether the agent of the trace showed, after the stop of a container was cut short, that this instance had started.
+func (t *Trace) showsStarted(cut Call) bool {
+	instance := fmt.Sprint(cut.Attempt, " ")
+	return slices.ContainsFunc(t.readiness(cut.Container), func(s span) bool {
+		return s.since.After(cut.At) && strings.HasPrefix(s.value, instance) && strings.HasSuffix(s.value, " started=true")
+	})
+}
+
+// pullForgotten returns the last state of a container with upstream's kubelet, if a restart of both agents made the kubelet forget that the
+// container waits for its image: both agents showed that before, and the pod ended. Wherry had shown the end before the restart, and changed
+// nothing of the container afterwards. Otherwise it returns "".
+func (d *differ) pullForgotten(name string) string {
+	forImage := func(state string) bool {
+		return strings.HasPrefix(state, "waiting ") && (strings.HasSuffix(state, " ErrImagePull") || strings.HasSuffix(state, " ImagePullBackOff"))
+	}
+	if len(d.upstream.Downs) == 0 || len(d.wherry.Downs) == 0 || !d.upstream.hasEnded(d.upstream.Deleted) || !d.wherry.hasEnded(d.wherry.Downs[0].From) {
+		return ""
+	}
+	// around returns the state of the container at the restart, and the last one.
+	around := func(t *Trace) (before, last string) {
+		for _, s := range t.states(name) {
+			if last = s.value; s.since.Before(t.Downs[0].From) {
+				before = s.value
+			}
+		}
+		return before, last
+	}
+	before, last := around(d.upstream)
+	kept, same := around(d.wherry)
+	waits := strings.HasPrefix(last, "waiting ") && (strings.HasSuffix(last, " PodInitializing") || strings.HasSuffix(last, " ContainerCreating"))
+	if !waits || !forImage(before) || !forImage(kept) || kept != same {
+		return ""
+	}
+	return last
+}
+
+// hasEnded reports whether the API showed at the time at that the pod had Succeeded or Failed.
+func (t *Trace) hasEnded(at time.Time) bool {
+	return slices.ContainsFunc(t.Statuses, func(s Seen) bool {
+		return s.At.Before(at) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
 	})
 }
 
@@ -195,6 +240,25 @@ func (d *differ) pullsMeanwhile(k string, u, w Event) bool {
 		for attempt, in := range d.wherry.instances(name) {
 			p := d.c.play(name, attempt%lifeAttempts)
 			if ends := in.began.Add(p.Runs).Sub(d.wherry.Created); p.Exits && ends > x.from && ends < x.to && d.wherry.instances(name)[attempt+1] == nil {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// killsMeanwhile reports whether Wherry stopped a container for a failed probe while upstream's kubelet waited for the postStart hook of another
+// container, or for that one to end after its hook had failed. The pod ended with that wait, and the kubelet stopped the container for that.
+func (d *differ) killsMeanwhile(k string, u, w Event) bool {
+	name := containerOf(k)
+	probed := strings.HasSuffix(w.Message, " failed liveness probe") || strings.HasSuffix(w.Message, " failed startup probe")
+	if strings.Fields(k)[1] != "Killing" || !strings.HasPrefix(u.Message, "Stopping container ") || !probed || !d.sameNumber(name) {
+		return false
+	}
+	return slices.ContainsFunc(d.hookWaits(), func(x wait) bool {
+		for attempt, other := range d.wherry.instances(name) {
+			at := other.stopped.Sub(d.wherry.Created)
+			if d.upstream.instances(name)[attempt] != nil && x.container != name && !other.stopped.IsZero() && at > x.from && at < x.to {
 				return true
 			}
 		}

@@ -317,3 +317,64 @@ func TestAStartOfASidecarInALostSandbox(t *testing.T) {
 		}
 	}
 }
+
+// A restart of the agents interrupts the stop of a sidecar that failed its startup probe. Upstream's kubelet stops it soon after Wherry, for the
+// pod's deadline. That is the same decided difference if only the kubelet showed before that the sidecar had started.
+func TestAFailedProbeThatIsShownAsSucceeded(t *testing.T) {
+	for _, try := range []struct{ u, w, decided bool }{{true, false, true}, {false, false, false}, {true, true, false}} {
+		c := withSidecar()
+		c.Kind, c.Plays = Restart, map[string][]Play{"side-0": {{Term: TermIgnored, Fails: map[string]Window{"startup": {To: 4 * second}}}}}
+		c.Spec.InitContainers[0].StartupProbe = &v1.Probe{FailureThreshold: 3}
+		u, w := newLife(), newLife()
+		for l, started := range map[*life]bool{&u: try.u, &w: try.w} {
+			l.runs(1, "side-0", 0)
+			l.shows(1.1, false, false, "")
+			l.call(4, Call{Verb: "StopContainer", Container: "side-0", Timeout: 8, Failed: true})
+			l.shows(8.5, started, started, "PodFailed")
+		}
+		w.call(9.4, Call{Verb: "StopContainer", Container: "side-0", Timeout: 8})
+		u.call(11.5, Call{Verb: "StopContainer", Container: "side-0", Timeout: 8})
+		if got := newDiffer(c, u.Trace, w.Trace, never).root(); (got == classStopForgotten) != try.decided {
+			t.Errorf("%+v: %q", try, got)
+		}
+	}
+}
+
+// A container of a pod that has ended waits for its image. Upstream's kubelet no longer shows that after a restart of the agents: a decided
+// (intended) difference. It is none if the pod goes on, if the agents were not restarted, or if Wherry shows something else too.
+func TestAWaitForAnImageThatIsForgotten(t *testing.T) {
+	waits := func(reason string) v1.ContainerState {
+		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}
+	}
+	const undecided = `last status of main, state: upstream "waiting ContainerCreating", Wherry "waiting `
+	for _, try := range []struct {
+		phase v1.PodPhase
+		downs bool
+		last  string // what Wherry shows at the end
+		class string
+	}{
+		{v1.PodFailed, true, "ImagePullBackOff", classPullForgotten},
+		{v1.PodPending, true, "ImagePullBackOff", undecided + `ImagePullBackOff"`},
+		{v1.PodFailed, false, "ImagePullBackOff", undecided + `ImagePullBackOff"`},
+		{v1.PodFailed, true, "CreateContainerError", undecided + `CreateContainerError"`},
+	} {
+		u, w := newLife(), newLife()
+		for l, last := range map[*life]string{&u: "ContainerCreating", &w: try.last} {
+			l.Calls = l.Calls[:1]
+			l.call(8.1, Call{Verb: "StopPodSandbox"})
+			l.status(1, v1.PodPending, "", waits("ErrImagePull"))
+			l.status(2, v1.PodPending, "", waits("ImagePullBackOff"))
+			l.status(8.2, try.phase, "", waits("ImagePullBackOff"))
+			if try.downs {
+				l.Downs = []Down{{l.at(15), l.at(15.2)}}
+			}
+			l.status(18, try.phase, "", waits(last))
+		}
+		c := oneContainer()
+		c.Kind = Restart
+		got := Compare(c, u.Trace, w.Trace)
+		if !hasClass(got, try.class) || try.class == classPullForgotten && undecidedOf(got) > 0 {
+			t.Errorf("%+v: %q", try, classes(got))
+		}
+	}
+}

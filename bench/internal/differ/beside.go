@@ -105,6 +105,8 @@ const (
 	classRunsRemoved       = `last status of the mirror of a removed static pod, phase: upstream "Pending", Wherry "Running"`
 	classReadyOfFailed     = "a container of a pod that has failed is ready while the pod ends: only upstream"
 	classStartsInItsEnd    = "a sidecar's startup probe succeeds while its pod ends: only upstream tells of it"
+	classPullForgotten     = "a container of a pod that has ended no longer waits for its image after a restart of the agents: only upstream"
+	classHookCutShort      = "a container has started when its postStart hook ends after the pod's deletion: only upstream"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 

@@ -116,6 +116,23 @@ func TestTheFirstResultsOfAProbeAreACause(t *testing.T) {
 	}
 }
 
+// The end of a postStart hook is a cause for a value of a moment: the container is shown as running then.
+func TestTheEndOfAHookIsACause(t *testing.T) {
+	for hook, found := range map[time.Duration]int{18 * second: 0, 8 * second: 1} {
+		c := oneContainer()
+		c.Plays = map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": hook}}}}
+		u, w := newLife(), newLife()
+		for _, l := range []life{u, w} {
+			l.ready(1, v1.ConditionFalse, "ContainersNotReady")
+		}
+		w.ready(20, v1.ConditionTrue, "")
+		w.ready(21, v1.ConditionFalse, "ContainersNotReady")
+		if got := Compare(c, u.Trace, w.Trace); len(got) != found {
+			t.Errorf("a hook of %s: %q", hook, classes(got))
+		}
+	}
+}
+
 // What only one agent tells of the readiness of a container that it started in the last two seconds of the pod is excused.
 func TestTheReadinessOfWhatStartsInTheEnd(t *testing.T) {
 	for began, class := range map[float64][]string{39: nil, 30: {`readiness of main while the pod ends: only upstream has ["ready=false started=false"]`}} {

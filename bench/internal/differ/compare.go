@@ -86,6 +86,10 @@ func (d *differ) judge() []Difference {
 		d.excuse(excuseParted, hidden)
 		return append(d.found[:inConfig:inConfig], Difference{Class: classDeadlineInTheEnd, Level: InStatus, About: "what parts the two ends"})
 	}
+	if inCalls == 0 && d.mirrorAgain() {
+		d.excuse(excuseParted, hidden)
+		return append(d.found[:inConfig:inConfig], Difference{Class: classMirrorAgain, Level: InStatus, About: "what parts the two mirrors"})
+	}
 	if inCalls == 0 && d.neverAgain() {
 		d.excuse(excuseParted, hidden)
 		return append(d.found[:inConfig:inConfig], Difference{Class: classNeverAgain, Level: InStatus, About: "what parts the two ends"})
@@ -240,6 +244,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(classStartsInItsEnd, about+", "+k, u, w)
 			continue
 		}
+		if k == "state" && name != "" && d.pullForgotten(name) != "" {
+			d.add(classPullForgotten, about+", "+k, u, w)
+			continue
+		}
 		if k == "phase" && name == "" && d.removedStatic() {
 			aspect = "last status of the mirror of a removed static pod"
 		}
@@ -260,7 +268,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had reported, Wherry keeps that end", about+", "+k, u, w)
 			continue
 		}
-		if k == "lastState" && strings.HasPrefix(upstream["state"], "terminated "+unknownEnd+" ") && u == wherry["state"] && d.reportedBefore(strings.TrimPrefix(about, "last status of "), u) {
+		if k == "lastState" && strings.HasPrefix(upstream["state"], "terminated "+unknownEnd+" ") && u != upstream["state"] && u == wherry["state"] && d.reportedBefore(strings.TrimPrefix(about, "last status of "), u) {
 			d.add(aspect+", lastState: upstream has the end there whose place ContainerStatusUnknown took", about+", "+k, u, w)
 			continue
 		}

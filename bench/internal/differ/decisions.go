@@ -238,7 +238,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classStopForgotten,
-		Why:    `"If the startup probe fails, the kubelet kills the container, and the container is subjected to its restart policy." Upstream's kubelet remembers only in memory that the probe failed. If it is restarted while it stops the container and the probe succeeds meanwhile, it shows the container, which has had its SIGTERM, as running and ready.`,
+		Why:    `"If the startup probe fails, the kubelet kills the container, and the container is subjected to its restart policy." Upstream's kubelet remembers only in memory that the probe failed. If it is restarted while it stops the container and the probe succeeds meanwhile, or is ended with the pod, it shows the container, which has had its SIGTERM, as running and ready.`,
 		Notice: "A container that failed its startup or liveness probe ends, even if the agent is restarted meanwhile.",
 	},
 	{
@@ -277,6 +277,11 @@ var Decisions = []Decision{
 		Notice: "A Job makes another pod in the place of one whose sandbox was lost.",
 	},
 	{
+		Class:  classMirrorAgain,
+		Why:    `"The kubelet automatically tries to create a mirror Pod on the Kubernetes API server for each static Pod", so that it is visible. Upstream's kubelet makes a mirror only in the routine for a pod that runs on, not for one that ends or has ended.`,
+		Notice: "The end of a static pod can be seen in the API, also if somebody deleted its mirror.",
+	},
+	{
 		Class:  classRunsByUnknown,
 		Why:    `"Pending: The Pod has been accepted by the Kubernetes cluster, but one or more of the containers has not been set up and made ready to run." Upstream's kubelet calls a container that was never made terminated when its static pod ends, and takes it for one that has run in the pod's next life.`,
 		Notice: "The mirror of a static pod whose image cannot be pulled is Pending, also after its manifest was put back.",
@@ -295,6 +300,11 @@ var Decisions = []Decision{
 		Class:  classStartsInItsEnd,
 		Why:    `As for a probe that fails.`,
 		Notice: `Nothing: no container waits for a sidecar of a pod that ends.`,
+	},
+	{
+		Class:  classHookCutShort,
+		Why:    `started "is always true when no startupProbe is defined and container is running and has passed the postStart lifecycle hook". Upstream's kubelet lets the hook run to its end before it ends the pod; Wherry ends the pod at once, so the container never passes its hook.`,
+		Notice: `A container that is ended during its postStart hook is not shown as started.`,
 	},
 	{
 		Class:  classHearsNobody,
@@ -380,6 +390,11 @@ var Decisions = []Decision{
 		Class:  `last status of the pod, podIPs, after the sandbox was removed: upstream "0", Wherry "1"`,
 		Why:    `podIPs "is empty if no IPs have been allocated yet". Upstream's kubelet removes ended sandboxes once a minute. If it does so before it writes the last status of a pod, that status has no address.`,
 		Notice: `As above.`,
+	},
+	{
+		Class:  classPullForgotten,
+		Why:    "As for the address after a restart of the agents. Upstream's kubelet remembers only in memory why a container waits.",
+		Notice: "kubectl get pods shows that the image of an ended pod could not be pulled.",
 	},
 	{
 		Class:  "time of StartContainer of sidecar#0, in the next life of a static pod: upstream is later",
@@ -473,6 +488,11 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "states of main while the pod ends: only Wherry tells of each end at once",
+		Why:    "As for ContainersReady.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "states of init while the pod ends: only Wherry tells of each end at once",
 		Why:    "As for ContainersReady.",
 		Notice: "As above.",
 	},

@@ -118,8 +118,28 @@ func (d *differ) reportedInTheEnd(aspect, name string, wherry []span, u, w []str
 		return classStartsInItsEnd
 	case strings.HasPrefix(aspect, "condition Initialized ") && len(w) == 0 && slices.Equal(u, []string{"True"}) && d.startsInItsEnd():
 		return classStartsInItsEnd
+	case strings.HasPrefix(aspect, "states of") && len(w) == 0 && slices.Equal(u, []string{d.pullForgotten(name)}):
+		return classPullForgotten
+	case strings.HasPrefix(aspect, "readiness") && d.hookCutShort(name, u, w):
+		return classHookCutShort
 	}
 	return ""
+}
+
+// hookCutShort reports whether the pod's deletion came while the postStart hook of the container's only instance ran, and only Wherry cut the
+// hook short: then only upstream's kubelet shows that the container has started (the values u and w).
+func (d *differ) hookCutShort(name string, u, w []string) bool {
+	in, other := d.upstream.instances(name)[0], d.wherry.instances(name)[0]
+	takes := d.c.play(name, 0).Slow["postStart"]
+	if in == nil || other == nil || len(d.upstream.instances(name)) > 1 || !d.sameNumber(name) || d.c.probe(name, "startup") != nil {
+		return false
+	}
+	cut := func(t *Trace, in *instance) bool {
+		return !in.stopped.Before(t.Deleted) && in.stopped.Before(in.began.Add(takes))
+	}
+	begun := slices.Contains(in.calls, "postStart") && slices.Contains(other.calls, "postStart")
+	return begun && cut(d.wherry, other) && !in.stopped.Before(in.began.Add(takes)) &&
+		slices.Equal(w, []string{"0 ready=false started=false"}) && all(u, func(v string) bool { return strings.HasSuffix(v, " started=true") })
 }
 
 // startsInItsEnd reports whether upstream's kubelet showed while the pod ended that a sidecar had started, and Wherry never showed that of the

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The functions in this file find the moment at which the end of a pod begins, and compare what the agents report after it.
@@ -107,6 +108,37 @@ func (d *differ) mirrorWithoutEnd() bool {
 		u, w := statusOf(d.upstream.last(), name), statusOf(d.wherry.last(), name)
 		return u != nil && u.State.Waiting != nil && w != nil && w.State.Terminated != nil
 	})
+}
+
+// mirrorAgain reports whether the mirror of a static pod was deleted after the pod had ended, while it ended or less than five seconds before, and
+// only Wherry made another mirror. Until two seconds before the deletion, there is no undecided difference.
+func (d *differ) mirrorAgain() bool {
+	i := slices.IndexFunc(d.c.Acts, func(a Act) bool { return a.Do == DeleteMirror })
+	if i < 0 || slices.ContainsFunc(d.c.Acts, func(a Act) bool { return a.Do == WriteFile || a.Do == RemoveFile }) {
+		return false
+	}
+	endsBeside := func(t *Trace) bool {
+		ends := d.ends(t)
+		return ends.Before(t.Deleted) && ends.Sub(t.Created) < d.c.Acts[i].At+late
+	}
+	return endsBeside(d.upstream) && endsBeside(d.wherry) && d.upstream.objects() == 1 && d.wherry.objects() > 1 && d.sameUntil(d.c.Acts[i].At-settled)
+}
+
+// sameUntil reports whether what began before the time at has no undecided difference.
+func (d *differ) sameUntil(at time.Duration) bool {
+	before := newDiffer(d.c, d.upstream, d.wherry, min(d.before, at+late))
+	before.calls()
+	before.later()
+	return undecidedOf(before.found) == 0
+}
+
+// objects returns how many pods of the API the trace shows, one after another. For a static pod these are its mirrors.
+func (t *Trace) objects() int {
+	all := map[types.UID]bool{}
+	for _, s := range t.Statuses {
+		all[s.Pod.UID] = true
+	}
+	return len(all)
 }
 
 // running reports whether p, a version of the pod in the API, shows a container as running although the agent had stopped it: the same

@@ -45,6 +45,11 @@ func (d *differ) events() {
 			d.add(classKillsUnknown, "events "+k, "", "")
 			continue
 		}
+		if d.killsMeanwhile(k, u, w) {
+			d.level = InEvents
+			d.add(classWhileHook, "message of "+k, u.Message, w.Message)
+			continue
+		}
 		if d.pullsMeanwhile(k, u, w) {
 			d.level = InEvents
 			d.add(classWhileStop, "events "+k, fmt.Sprint(u.Count), fmt.Sprint(w.Count))

@@ -45,7 +45,8 @@ func passesBack(spans []span, around, value string) bool {
 	return false
 }
 
-// caused reports whether something happened to the pod shortly before the time at, for example an act, an exit or a start.
+// caused reports whether something happened to the pod shortly before the time at, for example an act, an exit, a start or the end of a
+// postStart hook.
 func (d *differ) caused(t *Trace, at time.Time) bool {
 	since := at.Sub(t.Created)
 	for _, c := range t.Calls {
@@ -67,6 +68,9 @@ func (d *differ) caused(t *Trace, at time.Time) bool {
 				if p != nil && p.InitialDelaySeconds > 0 && soon(began+time.Duration(p.InitialDelaySeconds)*time.Second, failsWithin) {
 					return true // the first results come after the probe's initialDelaySeconds
 				}
+			}
+			if hook := d.c.play(name, attempt%lifeAttempts).Slow["postStart"]; hook > 0 && soon(began+hook, causedWithin) {
+				return true // the container is shown as running when its postStart hook has ended
 			}
 			for _, w := range d.c.play(name, attempt%lifeAttempts).Fails {
 				if soon(began+w.From, failsWithin) || soon(began+w.To, failsWithin) {

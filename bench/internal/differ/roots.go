@@ -41,6 +41,7 @@ const (
 
 	// These classes affect only what the agents report to the API, not their requests to the runtime.
 	classNeverAgain       = "a pod that never restarts and loses its sandbox before its main containers have run is Failed: only Wherry"
+	classMirrorAgain      = "the mirror of a static pod that ends or has ended is made again when it was deleted: only Wherry"
 	classPendingAgain     = "a pod that has lost its sandbox is Pending while a main container waits for its back-off: only upstream"
 	classDeadlineInTheEnd = "a deadline that passes while the pod is ending for another reason makes it Failed with DeadlineExceeded: only upstream"
 )

@@ -58,11 +58,11 @@ func (d *differ) failedHookEnds(i int) time.Duration {
 }
 
 // stopWaits returns the times during which upstream's kubelet waits for the end of a container in a pod that continues: the container
-// starts again, or another container keeps running.
+// starts again, or would without the pod's deletion, or another container keeps running.
 func (d *differ) stopWaits() (out []wait) {
 	for i, c := range d.upstream.Calls {
 		stops := c.Verb == "StopContainer" || c.Verb == "ExecSync" && c.Command == "preStop"
-		if stops && !c.Late && d.goesOn(d.upstream, c) {
+		if stops && !c.Late && (d.goesOn(d.upstream, c) || d.restartsBesideDeletion(c)) {
 			most := time.Duration(max(c.Timeout, ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30))+2) * time.Second
 			out = append(out, d.waitFrom(i, most))
 		}
@@ -126,6 +126,13 @@ func acts(c Call) bool {
 // the stop.
 func (d *differ) goesOn(t *Trace, stop Call) bool {
 	return t.instances(stop.Container)[stop.Attempt+1] != nil || stop.At.Before(d.ends(t))
+}
+
+// restartsBesideDeletion reports whether upstream's kubelet stopped a sidecar because of a failed probe before the pod's main containers, and
+// before its deletion: nothing but the deletion kept the kubelet from starting the sidecar again.
+func (d *differ) restartsBesideDeletion(stop Call) bool {
+	made := slices.ContainsFunc(d.upstream.Calls, func(c Call) bool { return c.Verb == "CreateContainer" && d.c.kind(c.Container) == "main" })
+	return d.c.kind(stop.Container) == "sidecar" && !made && stop.At.Before(d.upstream.Deleted) && d.stopsForProbe(stop) && d.deadlineOf(d.upstream).IsZero()
 }
 
 // held is a time during which the postStart hook or the stop of a container blocks upstream's kubelet, which then does nothing else for

@@ -142,6 +142,24 @@ func TestAnEndThatGivesWayToAnUnknownOne(t *testing.T) {
 	}
 }
 
+// A container that was never made is shown with an end of which nobody knows, twice by upstream's kubelet: once for each life of its static pod.
+// Nothing gave way to that end, so it is another decided (intended) difference.
+func TestAnUnknownEndThatIsRepeated(t *testing.T) {
+	c := oneContainer()
+	c.Spec.InitContainers = []v1.Container{{Name: "init-0"}}
+	const message = "The container could not be located when the pod was terminated"
+	unknown := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: unknownEnd, Message: message}}
+	u, w := newLife(), newLife()
+	for l, last := range map[*life]v1.ContainerState{&u: unknown, &w: {}} {
+		l.Statuses = append(l.Statuses, Seen{l.at(39), &v1.Pod{Status: v1.PodStatus{InitContainerStatuses: []v1.ContainerStatus{{Name: "init-0", State: unknown, LastTerminationState: last}}}}})
+	}
+	found := Compare(c, u.Trace, w.Trace)
+	want(t, found, `last status of init, lastState: upstream "terminated ContainerStatusUnknown 137 `+message+`", Wherry "none"`)
+	if len(found) != 1 || !Decided(found[0].Class) {
+		t.Error("the class is not decided")
+	}
+}
+
 // Three things in a configuration differ on every node and are not compared: host IDs of user namespaces, the name of the token volume,
 // and the order of DNS options. A missing host ID or another option is a difference.
 func TestWhatDiffersByNatureInAConfiguration(t *testing.T) {
