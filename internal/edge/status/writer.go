@@ -371,7 +371,7 @@ func (e *entry) patience() time.Duration {
 	case e.base.DeletionTimestamp != nil:
 		switch {
 		case e.final:
-		case generationOnly(base, e.want), allEnded(base):
+		case generationOnly(base, e.want), allEnded(base) && allEnded(e.want):
 			return lateWithin
 		case allEnded(e.want):
 			return endWithin

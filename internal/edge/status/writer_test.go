@@ -208,6 +208,32 @@ func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
 	})
 }
 
+// A container that has ended may be started again in the moment in which its pod is deleted. The API hears at once that it runs, because the
+// pod is not torn down until the container has been stopped.
+func TestStartAfterTheDeletionIsReportedAtOnce(t *testing.T) {
+	p := aPod("p")
+	a := newAPI(p)
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		status := func(state v1.ContainerState) v1.PodStatus {
+			s := running("False", "")
+			s.ContainerStatuses = []v1.ContainerStatus{{Name: "c", State: state}}
+			return s
+		}
+		r.Set(Desired{Pod: p, Status: status(v1.ContainerState{Running: &v1.ContainerStateRunning{}})})
+		time.Sleep(time.Minute)
+		p = a.change("p", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		r.Observe(p)
+		r.Set(Desired{Pod: p, Status: status(v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137}})})
+		time.Sleep(2 * time.Second)
+		before := len(a.requests())
+		r.Set(Desired{Pod: a.get("p"), Status: status(v1.ContainerState{Running: &v1.ContainerStateRunning{}})})
+		synctest.Wait()
+		if got := a.requests()[before:]; len(got) != 1 {
+			t.Errorf("requests: %q, want one PATCH", got)
+		}
+	})
+}
+
 // When a pod is deleted, the end of its last container and what follows are sent together with the final status. If that takes long, they
 // are sent alone: the end of the container soon, changes after it late.
 func TestTheLastEndIsReportedWithTheFinalStatus(t *testing.T) {
