@@ -24,9 +24,9 @@ func TestModulesAreTidy(t *testing.T) {
 		t.Errorf("only %d modules were found: %s", len(modules), modules)
 	}
 	for _, file := range modules {
-		// -mod=readonly makes the command fail instead of changing go.mod. It reads what the module's packages import, and downloads nothing
+		// -mod=readonly makes the command fail instead of changing go.mod or go.sum. It reads what the packages and their tests import, and downloads nothing
 		// that a build would not download.
-		cmd := exec.Command("go", "list", "-mod=readonly", "./...")
+		cmd := exec.Command("go", "list", "-mod=readonly", "-deps", "-test", "./...")
 		cmd.Dir = filepath.Dir(file)
 		cmd.Env = append(os.Environ(), "GOFLAGS=")
 		if out, err := cmd.CombinedOutput(); err != nil {
