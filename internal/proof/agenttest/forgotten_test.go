@@ -20,11 +20,12 @@ var manyPods = flag.Int("pods", 6000, "how many pods TestPodsAreForgotten lets c
 
 // perPod is how much the heap may grow per pod, in bytes: less than an entry of a map takes. wobble allows for random growth, such as a map
 // that has just doubled or a buffer in use. What is kept for each pod makes the heap grow in every pass, so the test fails only if the heap
-// grows by more than that in each of several passes, at most mostPasses.
+// grows by more than that in each of several passes, at most mostPasses. The table of texts that watched objects share has a bound, too, but
+// it takes more than one pass to fill.
 const (
 	perPod     = 50
 	wobble     = 128 << 10
-	mostPasses = 4
+	mostPasses = 8
 )
 
 // The state of an agent does not grow with the number of pods that it has ever had: neither the number of values that are reachable
