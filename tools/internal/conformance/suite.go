@@ -106,7 +106,7 @@ func (o Options) runs(name string) string {
 }
 
 // listed returns the tests that must pass. For the cluster suite a file lists them; a run may select only some of them. For the other suites
-// they are the tests that upstream's kubelet passes, except the tests in node-open.txt or kubeadm-open.txt.
+// they are the tests that upstream's kubelet passes, except the tests in the suite's open.txt, which may be empty but must exist.
 func (o Options) listed(reference Reference) ([]string, error) {
 	if o.Suite == SuiteCluster {
 		return ReadPasses(o.list("passes.txt"))
