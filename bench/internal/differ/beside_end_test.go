@@ -99,18 +99,23 @@ func TestAHookBeginsThePodsEnd(t *testing.T) {
 	}
 }
 
+// readyForAMoment compares two lives of a pod: only Wherry shows the pod as ready, from second 20 to second 21.
+func readyForAMoment(c *Case) []Difference {
+	u, w := newLife(), newLife()
+	for _, l := range []life{u, w} {
+		l.ready(1, v1.ConditionFalse, "ContainersNotReady")
+	}
+	w.ready(20, v1.ConditionTrue, "")
+	w.ready(21, v1.ConditionFalse, "ContainersNotReady")
+	return Compare(c, u.Trace, w.Trace)
+}
+
 // The first results of a probe come after its initialDelaySeconds, so they are a cause for a value of a moment.
 func TestTheFirstResultsOfAProbeAreACause(t *testing.T) {
 	for delay, found := range map[int32]int{18: 0, 5: 1} {
 		c := oneContainer()
 		c.Spec.Containers[0].ReadinessProbe = &v1.Probe{InitialDelaySeconds: delay}
-		u, w := newLife(), newLife()
-		for _, l := range []life{u, w} {
-			l.ready(1, v1.ConditionFalse, "ContainersNotReady")
-		}
-		w.ready(20, v1.ConditionTrue, "")
-		w.ready(21, v1.ConditionFalse, "ContainersNotReady")
-		if got := Compare(c, u.Trace, w.Trace); len(got) != found {
+		if got := readyForAMoment(c); len(got) != found {
 			t.Errorf("a delay of %d s: %q", delay, classes(got))
 		}
 	}
@@ -121,13 +126,7 @@ func TestTheEndOfAHookIsACause(t *testing.T) {
 	for hook, found := range map[time.Duration]int{18 * second: 0, 8 * second: 1} {
 		c := oneContainer()
 		c.Plays = map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": hook}}}}
-		u, w := newLife(), newLife()
-		for _, l := range []life{u, w} {
-			l.ready(1, v1.ConditionFalse, "ContainersNotReady")
-		}
-		w.ready(20, v1.ConditionTrue, "")
-		w.ready(21, v1.ConditionFalse, "ContainersNotReady")
-		if got := Compare(c, u.Trace, w.Trace); len(got) != found {
+		if got := readyForAMoment(c); len(got) != found {
 			t.Errorf("a hook of %s: %q", hook, classes(got))
 		}
 	}
