@@ -62,6 +62,21 @@ func (h *Heap[T]) First() (item T, ok bool) {
 // Pop removes and returns the item with the earliest time. The heap must not be empty.
 func (h *Heap[T]) Pop() T { return heap.Pop(&h.items).(T) }
 
+// TakeDue removes the items that are due at the time now, and returns them in their order. If items are left, more is true, and wait is the time
+// from now until the next one is due.
+func (h *Heap[T]) TakeDue(now time.Time) (ready []T, wait time.Duration, more bool) {
+	for {
+		first, ok := h.First()
+		if !ok {
+			return ready, 0, false
+		}
+		if wait := first.place().at.Sub(now); wait > 0 {
+			return ready, wait, true
+		}
+		ready = append(ready, h.Pop())
+	}
+}
+
 // Hasten moves each item for which selected returns true to the time at, unless the item's own time is earlier.
 func (h *Heap[T]) Hasten(at time.Time, selected func(T) bool) {
 	for _, item := range h.items {

@@ -78,3 +78,19 @@ func TestHeap(t *testing.T) {
 		}
 	}
 }
+
+// TakeDue takes the items that are due, in their order, and says when the next one is.
+func TestTakeDue(t *testing.T) {
+	var h due.Heap[*thing]
+	now := time.Unix(0, 0)
+	a, b, c := &thing{}, &thing{}, &thing{}
+	h.Put(b, now)
+	h.Put(c, now.Add(time.Second))
+	h.Put(a, now.Add(-time.Second))
+	if ready, wait, more := h.TakeDue(now); !slices.Equal(ready, []*thing{a, b}) || wait != time.Second || !more || c.At() != now.Add(time.Second) || a.Waits() {
+		t.Errorf("%v, %s, %v", ready, wait, more)
+	}
+	if ready, wait, more := h.TakeDue(now.Add(time.Second)); !slices.Equal(ready, []*thing{c}) || wait != 0 || more {
+		t.Errorf("%v, %s, %v", ready, wait, more)
+	}
+}

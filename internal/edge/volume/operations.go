@@ -82,26 +82,27 @@ func (v *Volumes) mounted(ctx context.Context, p *v1.Pod, vol *v1.Volume, began 
 // take-down up (ctx has ended), or if k is no kind of volume: TearDown also removes directories that somebody else made beside the volumes,
 // and takes the name of the directory as the kind.
 func (v *Volumes) unmounted(ctx context.Context, k kind, driver string, block bool, began time.Time, err error) {
-	if ctx.Err() != nil || !k.hasDirectory() {
-		return
-	}
-	op := Operation{Plugin: v.pluginOf(k, driver), Name: "volume_unmount", Took: time.Since(began), Err: err}
+	name := "volume_unmount"
 	if block {
-		op.Name = "unmap_volume"
+		name = "unmap_volume"
 	}
-	v.cfg.Operated(op)
+	v.undone(ctx, k, driver, name, began, err)
 }
 
 // unstaged tells Config.Operated that a CSI volume has been unstaged, or that this failed. It does nothing if ctx has ended, like unmounted.
 func (v *Volumes) unstaged(ctx context.Context, b *bound, began time.Time, err error) {
-	if ctx.Err() != nil {
+	name := "unmount_device"
+	if b.Block {
+		name = "unmap_device"
+	}
+	v.undone(ctx, kindCSI, b.Driver, name, began, err)
+}
+
+func (v *Volumes) undone(ctx context.Context, k kind, driver, operation string, began time.Time, err error) {
+	if ctx.Err() != nil || !k.hasDirectory() {
 		return
 	}
-	op := Operation{Plugin: v.pluginOf(kindCSI, b.Driver), Name: "unmount_device", Took: time.Since(began), Err: err}
-	if b.Block {
-		op.Name = "unmap_device"
-	}
-	v.cfg.Operated(op)
+	v.cfg.Operated(Operation{Plugin: v.pluginOf(k, driver), Name: operation, Took: time.Since(began), Err: err})
 }
 
 // Count is a number of volumes with the same plugin.

@@ -20,7 +20,7 @@ import (
 )
 
 // A failed attempt to unstage a volume is repeated after unstageAgain, then after twice that time, and so on, up to unstageMost. Upstream's
-// kubelet has the same times.
+// kubelet begins with the same time, and waits two seconds longer at most.
 const (
 	unstageAgain = 500 * time.Millisecond
 	unstageMost  = 2 * time.Minute
@@ -82,16 +82,11 @@ func (s *stagings) wake() {
 func (s *stagings) take(now time.Time) (ready []*staging, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
-		first, ok := s.heap.First()
-		switch {
-		case !ok:
-			return ready, rounds.Never
-		case first.At().After(now):
-			return ready, first.At().Sub(now)
-		}
-		ready = append(ready, s.heap.Pop())
+	ready, next, more := s.heap.TakeDue(now)
+	if !more {
+		next = rounds.Never
 	}
+	return ready, next
 }
 
 // of returns a copy of the volume of one.

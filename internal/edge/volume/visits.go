@@ -89,21 +89,18 @@ func (s *visits) wake() {
 }
 
 // take removes the volumes that are due from the heap and returns copies of them. next is the time until the next volume is due; it is
-// negative if there is none.
+// rounds.Never if there is none.
 func (s *visits) take(now time.Time) (ready []visit, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
-		first, ok := s.heap.First()
-		switch {
-		case !ok:
-			return ready, -1
-		case first.At().After(now):
-			return ready, first.At().Sub(now)
-		}
-		s.heap.Remove(first)
-		ready = append(ready, *first)
+	due, next, more := s.heap.TakeDue(now)
+	if !more {
+		next = rounds.Never
 	}
+	for _, one := range due {
+		ready = append(ready, *one)
+	}
+	return ready, next
 }
 
 // done schedules the next visit of a volume that was visited, unless the volume is gone or needs no more visits.
@@ -129,9 +126,6 @@ func (v *Volumes) Begin(ctx context.Context) (join func()) {
 		ready, next := v.visits.take(time.Now())
 		for _, one := range ready {
 			wg.Go(func() { v.visits.done(&one, v.visit(ctx, &one)) })
-		}
-		if next < 0 {
-			return rounds.Never
 		}
 		return next
 	})
