@@ -36,9 +36,12 @@ func (l layout) staging(b *bound) string {
 	return filepath.Join(l.root, pluginsDir, "kubernetes.io/csi", b.Driver, csispec.StagingDir(b.Handle))
 }
 
-// stagingPath returns the path at which a driver stages a volume.
+// stagingPath returns the path at which a driver stages a volume, or the directory of a disk of a storage area network.
 func (l layout) stagingPath(b *bound) string {
-	if b.Block {
+	switch {
+	case b.Kind.san():
+		return l.sanDisk(b)
+	case b.Block:
 		return l.deviceStaging(b)
 	}
 	return filepath.Join(l.staging(b), globalDir)

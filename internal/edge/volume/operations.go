@@ -89,13 +89,13 @@ func (v *Volumes) unmounted(ctx context.Context, k kind, driver string, block bo
 	v.undone(ctx, k, driver, name, began, err)
 }
 
-// unstaged tells Config.Operated that a CSI volume has been unstaged, or that this failed. It does nothing if ctx has ended, like unmounted.
+// unstaged tells Config.Operated that a volume has been unstaged, or that this failed. It does nothing if ctx has ended, like unmounted.
 func (v *Volumes) unstaged(ctx context.Context, b *bound, began time.Time, err error) {
 	name := "unmount_device"
 	if b.Block {
 		name = "unmap_device"
 	}
-	v.undone(ctx, kindCSI, b.Driver, name, began, err)
+	v.undone(ctx, b.Kind, b.Driver, name, began, err)
 }
 
 func (v *Volumes) undone(ctx context.Context, k kind, driver, operation string, began time.Time, err error) {

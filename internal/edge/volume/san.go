@@ -17,8 +17,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
-// Pods of a node share a disk of a storage area network. The first one connects it, and the machine disconnects it when the last one has ended. Nothing is disconnected
-// while its file system is mounted, in whatever mount namespace.
+// Pods of a node share a disk of a storage area network. The first one connects it, and the node disconnects it after the last one has ended (see stagings). Nothing is
+// disconnected while its file system is mounted, in whatever mount namespace.
 
 // SCSI finds, adds and removes the disks of a storage area network. hostfs.Host says what the methods do. None of them waits for a disk for
 // longer than its context.
@@ -197,8 +197,8 @@ func fsTypeOf(pv *v1.PersistentVolume) string {
 	return pv.Spec.FC.FSType
 }
 
-// takeDownSAN unmounts the volumes of a pod on disks of a storage area network, and disconnects the disks that no other pod of the node uses. It does so
-// for all of them concurrently.
+// takeDownSAN unmounts the volumes of a pod on disks of a storage area network, all of them concurrently. The disks that no other pod of the node uses are
+// disconnected afterwards: see stagings.
 func (v *Volumes) takeDownSAN(ctx context.Context, uid types.UID) error {
 	all, err := v.sanOf(uid)
 	if err != nil {
@@ -206,7 +206,7 @@ func (v *Volumes) takeDownSAN(ctx context.Context, uid types.UID) error {
 	}
 	return together(all, func(b *bound) error {
 		began := time.Now()
-		err := v.takeDownDisk(ctx, uid, b, all)
+		err := v.takeDownDisk(ctx, uid, b)
 		v.unmounted(ctx, b.Kind, "", b.Block, began, err)
 		if err != nil {
 			return fmt.Errorf("volume %q: %w", b.PersistentVolume, err)
@@ -215,8 +215,8 @@ func (v *Volumes) takeDownSAN(ctx context.Context, uid types.UID) error {
 	})
 }
 
-// takeDownDisk ends the use of a disk by a volume of a pod, whose volumes of this sort are own.
-func (v *Volumes) takeDownDisk(ctx context.Context, uid types.UID, b *bound, own []*bound) error {
+// takeDownDisk ends the use of a disk by a volume of a pod.
+func (v *Volumes) takeDownDisk(ctx context.Context, uid types.UID, b *bound) error {
 	unlock, err := v.ofVolume.lock(ctx, b.key())
 	if err != nil {
 		return fmt.Errorf("wait for other work on the volume: %w", err)
@@ -233,26 +233,14 @@ func (v *Volumes) takeDownDisk(ctx context.Context, uid types.UID, b *bound, own
 	if err != nil {
 		return err
 	}
-	others, err := v.othersWith(b, uid)
-	if err != nil {
+	if err := v.leaveStaged(b); err != nil { // before the record is removed, so that the volume is in use all the time
 		return err
-	}
-	if len(others) == 0 && !slices.ContainsFunc(own, func(o *bound) bool { return o != b && o.key() == b.key() && o.Block == b.Block && v.isThere(uid, o) }) {
-		if err := v.releaseDisk(ctx, b); err != nil {
-			return err
-		}
 	}
 	if err := v.removeRecord(uid, b); err != nil {
 		return err
 	}
 	v.wake(b.key())
 	return nil
-}
-
-// isThere reports whether a volume of a pod is still mounted. If that cannot be known, it is.
-func (v *Volumes) isThere(uid types.UID, b *bound) bool {
-	there, err := v.stillThere(uid, b)
-	return there || err != nil
 }
 
 // releaseDisk unmounts a disk that no pod uses any more, as a file system or as a device, and removes its directory. It disconnects the disk, unless

@@ -39,6 +39,7 @@ type sanHost struct {
 	links     map[string]map[string]string // in /dev/disk
 	scanned   map[string]map[string]string // the links that there are after a scan for Fibre Channel disks
 	busy      map[string]bool              // devices that are still mounted somewhere
+	hung      bool                         // the targets do not answer to logouts
 	removed   []string
 }
 
@@ -70,6 +71,8 @@ func (h *sanHost) RunTool(ctx context.Context, argv []string) (hostfs.Ran, error
 		return fail(4, "cannot make connection to "+at)
 	case slices.Contains(argv, "--login"):
 		h.sessions[key] = &hostfs.ISCSISession{Portal: at, Interface: iface, Host: len(h.sessions), Disks: map[int]string{}}
+	case slices.Contains(argv, "--logout") && h.hung:
+		return fail(8, "timed out")
 	case slices.Contains(argv, "--logout"):
 		if h.sessions[key] == nil {
 			return fail(21, "no matching sessions")
@@ -188,7 +191,17 @@ func iscsiPod(uid types.UID, src v1.ISCSIVolumeSource) *v1.Pod {
 	return p
 }
 
+// down takes down the volumes of a pod, and lets the node disconnect the disks that no pod uses.
 func (f *fixture) down(t *testing.T, uid types.UID) {
+	t.Helper()
+	f.leave(t, uid)
+	if err := f.UnstageUnused(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leave takes down the volumes of a pod.
+func (f *fixture) leave(t *testing.T, uid types.UID) {
 	t.Helper()
 	if err := f.TearDown(t.Context(), pod.Ref{UID: uid}); err != nil {
 		t.Fatal(err)
@@ -318,8 +331,8 @@ func TestISCSIBlockVolume(t *testing.T) {
 	f.nothingLeft(t, h)
 }
 
-// A disk that upstream's kubelet has mounted has no record. Its volume is in use, and the disk is disconnected after its last pod, also if the agent
-// ends after the first try.
+// A disk that upstream's kubelet has mounted has no record. Its volume is in use until the disk is disconnected. A disk that is busy keeps no pod from
+// ending: the node tries again, and so does the next agent.
 func TestISCSIDiskOfUpstreamsKubelet(t *testing.T) {
 	t.Parallel()
 	device := emptyDisk(t)
@@ -337,7 +350,8 @@ func TestISCSIDiskOfUpstreamsKubelet(t *testing.T) {
 		t.Errorf("in use: %v %v", names, ok)
 	}
 	h.busy = map[string]bool{device: true}
-	if err := f.TearDown(t.Context(), pod.Ref{UID: "uid-1"}); err == nil || !strings.Contains(err.Error(), "disk is still in use") {
+	f.leave(t, "uid-1")
+	if err := f.UnstageUnused(t.Context()); err == nil || !strings.Contains(err.Error(), "disk is still in use") {
 		t.Errorf("error %v", err)
 	}
 	if names, _ := f.InUse(); len(names) != 1 {
@@ -347,8 +361,86 @@ func TestISCSIDiskOfUpstreamsKubelet(t *testing.T) {
 		t.Error("the node logged out of a target whose disk is busy")
 	}
 	again()
+	if names, _ := f.InUse(); len(names) != 1 {
+		t.Errorf("in use, while the disk is busy, as the next agent says: %v", names)
+	}
 	h.busy = nil
-	f.down(t, "uid-1")
+	if err := f.UnstageUnused(t.Context()); err != nil {
+		t.Error(err)
+	}
+	f.nothingLeft(t, h)
+}
+
+// A target that does not answer to the logout keeps no pod from ending. The Node has an event about it, the next pod gets the disk, and after
+// that one the node logs out.
+func TestISCSITargetThatDoesNotAnswerAtTheEnd(t *testing.T) {
+	t.Parallel()
+	h := &sanHost{portals: map[string]map[int]string{portal: {3: emptyDisk(t)}}, hung: true}
+	f := newSAN(t, h)
+	var events []string
+	f.Volumes = volume.New(volume.Config{RootDir: f.root, Host: h, Objects: f.api, Claims: f.claims, InUseChanged: func() { f.attachAll() },
+		Event: func(about *v1.ObjectReference, _, reason, message string) {
+			events = append(events, about.Kind+" "+reason+": "+message)
+		}})
+	setUp(t, f, iscsiPod("uid-1", v1.ISCSIVolumeSource{Lun: 3}))
+	f.leave(t, "uid-1")
+	for range 3 {
+		if err := f.UnstageUnused(t.Context()); err == nil {
+			t.Error("no error, although the target does not answer")
+		}
+	}
+	want := "Node FailedUnstageVolume: iscsi disk 192.0.2.1:" + iqn + ":3 stays connected to this node, although no pod uses it: disconnect the disk: log out of " + iqn + ": timed out. The node tries again"
+	if !slices.Equal(events, []string{want}) {
+		t.Errorf("events %q, want one: %q", events, want)
+	}
+	if names, _ := f.InUse(); len(names) != 1 {
+		t.Errorf("in use, while the node is logged in: %v", names)
+	}
+	setUp(t, f, iscsiPod("uid-2", v1.ISCSIVolumeSource{Lun: 3}))
+	if err := f.UnstageUnused(t.Context()); err != nil {
+		t.Errorf("while the next pod uses the disk: %v", err)
+	}
+	h.hung = false
+	f.down(t, "uid-2")
+	f.nothingLeft(t, h)
+}
+
+// An agent disconnects what the agent before it has left: disks that are mounted, and disks that pods had as devices. It leaves alone what is no
+// directory of a disk.
+func TestDisksOfAnEarlierAgent(t *testing.T) {
+	t.Parallel()
+	h := &sanHost{portals: map[string]map[int]string{portal: {0: emptyDisk(t), 3: emptyDisk(t), 4: emptyDisk(t)}}}
+	f := newSAN(t, h)
+	pv := f.claims.bind("c", v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: portal, IQN: iqn}})
+	pv.Spec.VolumeMode = ptr(v1.PersistentVolumeBlock)
+	setUp(t, f, raw(claimPod("uid-1", "c"), "v"))
+	setUp(t, f, iscsiPod("uid-2", v1.ISCSIVolumeSource{Lun: 3}))
+	setUp(t, f, iscsiPod("uid-3", v1.ISCSIVolumeSource{Lun: 4}))
+	f.leave(t, "uid-1")
+	f.leave(t, "uid-2")
+	plugin := filepath.Join(f.root, "plugins/kubernetes.io/iscsi")
+	others := []string{filepath.Join(plugin, "file"), filepath.Join(plugin, "volumeDevices/file")}
+	for _, file := range others {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Volumes = volume.New(volume.Config{RootDir: f.root, Host: h, Objects: f.api, Claims: f.claims, InUseChanged: func() { f.attachAll() }})
+	if names, ok := f.InUse(); len(names) != 3 || !ok {
+		t.Errorf("in use: %v", names)
+	}
+	if err := f.UnstageUnused(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if names, _ := f.InUse(); !slices.Equal(names, []v1.UniqueVolumeName{"kubernetes.io/iscsi/192.0.2.1:" + iqn + ":4"}) || len(h.removed) != 2 || len(h.sessions) != 1 {
+		t.Errorf("in use: %v; removed %v; sessions %v", names, h.removed, h.sessions)
+	}
+	for _, file := range others {
+		if err := os.Remove(file); err != nil {
+			t.Error(err)
+		}
+	}
+	f.down(t, "uid-3")
 	f.nothingLeft(t, h)
 }
 

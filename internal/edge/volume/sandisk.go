@@ -99,8 +99,10 @@ func (v *Volumes) findSAN(uid types.UID, k kind, all []*bound) ([]*bound, error)
 		return nil, fmt.Errorf("list volumes: %w", err)
 	}
 	add := func(name, disk string, block bool) {
-		b := &bound{PersistentVolume: name, Kind: k, Disk: disk, Handle: handleOf(k, disk), Attach: v.cfg.Claims != nil, Block: block, Done: true}
-		if checkDiskPath(k, disk) == nil && !slices.ContainsFunc(all, func(have *bound) bool { return have.key() == b.key() && have.Block == block }) {
+		if checkDiskPath(k, disk) != nil {
+			return
+		}
+		if b := v.boundOfDisk(name, k, disk, block); !slices.ContainsFunc(all, func(have *bound) bool { return have.key() == b.key() && have.Block == block }) {
 			all = append(all, b)
 		}
 	}
@@ -139,6 +141,9 @@ func (v *Volumes) disksBelow(dir string, levels int) (disks []string, err error)
 		return nil, fmt.Errorf("list disks: %w", err)
 	}
 	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
 		if levels == 1 {
 			disks = append(disks, e.Name())
 			continue
@@ -152,6 +157,33 @@ func (v *Volumes) disksBelow(dir string, levels int) (disks []string, err error)
 		}
 	}
 	return disks, nil
+}
+
+// connectedDisks lists the disks that the node has directories of, as file systems and as devices.
+func (v *Volumes) connectedDisks() (all []*bound, err error) {
+	for _, k := range []kind{kindISCSI, kindFC} {
+		for _, block := range []bool{false, true} {
+			plugin := v.layout.sanPlugin(k)
+			if block {
+				plugin = filepath.Join(plugin, devicesDir)
+			}
+			disks, err := v.disksBelow(plugin, k.levels())
+			if err != nil {
+				return nil, err
+			}
+			for _, disk := range disks {
+				if checkDiskPath(k, disk) == nil {
+					all = append(all, v.boundOfDisk(filepath.Base(disk), k, disk, block))
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// boundOfDisk returns what a record would have of a disk without a record. name stands for the name of the persistent volume.
+func (v *Volumes) boundOfDisk(name string, k kind, disk string, block bool) *bound {
+	return &bound{PersistentVolume: name, Kind: k, Disk: disk, Handle: handleOf(k, disk), Attach: v.cfg.Claims != nil, Block: block, Done: true}
 }
 
 // handleOf returns the name that the attach-detach controller gives to a disk, from the path of its directory.

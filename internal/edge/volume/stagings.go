@@ -26,13 +26,14 @@ const (
 	unstageMost  = 2 * time.Minute
 )
 
-// stagings holds the staged CSI volumes that a pod has left. A pod that ends only unpublishes its volumes. If no other pod of the node uses a
-// volume, the node unstages it afterwards: a driver that cannot unstage a volume keeps no pod from ending. Until then, the volume is in use (see
-// InUse). An agent finds the volumes that the agent before it has left on the disk. The zero value is ready.
+// stagings holds what the pods of a node share and a pod has left: staged CSI volumes, and connected disks of a storage area network. Here "to unstage"
+// stands for both. A pod that ends only gives up its own mounts. If no other pod of the node uses a volume, the node unstages it afterwards: a driver or a
+// disk server that does not do its part keeps no pod from ending. Until then, the volume is in use (see InUse). An agent finds the volumes that the agent
+// before it has left on the disk. The zero value is ready.
 type stagings struct {
 	mu     sync.Mutex
 	found  bool                // the disk was searched for volumes that the agent before this one has left
-	byPath map[string]*staging // by the path at which the driver has staged the volume
+	byPath map[string]*staging // by the staging path of the volume
 	heap   due.Heap[*staging]
 	rounds *rounds.Rounds // woken when the time of the next attempt may have changed; nil: Begin was not called yet
 }
@@ -165,21 +166,34 @@ func (v *Volumes) staged() ([]*bound, error) {
 // findStaged lists the volumes that the disk has as staged, and that no pod uses.
 func (v *Volumes) findStaged() (all []*bound, err error) {
 	dirs, err := v.stagedDirs()
-	if err != nil || len(dirs) == 0 {
+	if err != nil {
+		return nil, err
+	}
+	disks, err := v.connectedDisks()
+	if err != nil || len(dirs)+len(disks) == 0 {
 		return nil, err
 	}
 	pods, err := v.Orphans(func(types.UID) bool { return false })
 	if err != nil {
 		return nil, err
 	}
-	used := map[string]bool{}
+	used, usedDisks := map[string]bool{}, map[string]bool{}
 	for _, uid := range pods {
-		of, err := v.csiOf(uid)
-		if err != nil {
+		of, errCSI := v.csiOf(uid)
+		ofDisks, errSAN := v.sanOf(uid)
+		if err := errors.Join(errCSI, errSAN); err != nil {
 			return nil, fmt.Errorf("find out which volumes pod %s uses: %w", uid, err)
 		}
 		for _, b := range of {
 			used[b.key()] = true
+		}
+		for _, b := range ofDisks {
+			usedDisks[v.layout.sanDisk(b)] = true
+		}
+	}
+	for _, b := range disks {
+		if !usedDisks[v.layout.sanDisk(b)] {
+			all = append(all, b)
 		}
 	}
 	for _, dir := range dirs {
@@ -249,12 +263,16 @@ func (v *Volumes) directoriesIn(dir string) (names []string, err error) {
 
 // isStaged reports whether a volume is staged, wholly or in part.
 func (v *Volumes) isStaged(b *bound) (bool, error) {
-	if b.Inline {
+	var dir string
+	switch {
+	case b.Kind.san():
+		dir = v.layout.sanDisk(b)
+	case b.Inline:
 		return false, nil
-	}
-	dir := v.layout.staging(b)
-	if b.Block {
+	case b.Block:
 		dir = v.layout.device(b)
+	default:
+		dir = v.layout.staging(b)
 	}
 	entry, err := v.entryOf(filepath.Dir(dir), filepath.Base(dir))
 	return entry != nil, err
@@ -300,17 +318,20 @@ func (v *Volumes) tryUnstage(ctx context.Context, one *staging) error {
 
 // tellStaged tells, in the log and in an event of the Node, that a volume cannot be unstaged.
 func (v *Volumes) tellStaged(b *bound, err error) {
-	volume := pod.Text(b.Handle)
-	v.cfg.Log.Warn("a volume stays staged, although no pod uses it; the node tries again", "driver", b.Driver, "volume", volume, "err", err)
+	name, state := "volume "+pod.Text(b.Handle)+" of CSI driver "+b.Driver, "stays staged on"
+	if b.Kind.san() {
+		name, state = string(b.Kind)+" disk "+pod.Text(b.Handle), "stays connected to"
+	}
+	v.cfg.Log.Warn("a volume "+state+" this node, although no pod uses it; the node tries again", "volume", name, "err", err)
 	if v.cfg.Claims == nil {
 		return
 	}
 	node := v.cfg.Claims.Node().Name
 	v.cfg.Event(&v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: node, UID: types.UID(node)}, v1.EventTypeWarning, ReasonFailedUnstage,
-		fmt.Sprintf("volume %s of CSI driver %s stays staged on this node, although no pod uses it: %v. The node tries again", volume, b.Driver, err))
+		fmt.Sprintf("%s %s this node, although no pod uses it: %v. The node tries again", name, state, err))
 }
 
-// ReasonFailedUnstage is the reason of the events about volumes that cannot be unstaged. They are events of the Node.
+// ReasonFailedUnstage is the reason of the events about volumes that cannot be unstaged, and disks that cannot be disconnected. They are events of the Node.
 const ReasonFailedUnstage = "FailedUnstageVolume"
 
 var errDriverAway = errors.New("waits for the driver to register on this node")
@@ -341,12 +362,14 @@ func (v *Volumes) unstageUnused(ctx context.Context, b *bound) error {
 		v.stagings.drop(path)
 		return nil
 	}
-	d := v.cfg.Driver(b.Driver)
-	if d == nil {
+	began := time.Now()
+	if b.Kind.san() {
+		err = v.releaseDisk(ctx, b)
+	} else if d := v.cfg.Driver(b.Driver); d != nil {
+		err = v.unstage(ctx, d, b)
+	} else {
 		return errDriverAway
 	}
-	began := time.Now()
-	err = v.unstage(ctx, d, b)
 	v.unstaged(ctx, b, began, err)
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ var reasons = []reason{
 	{name: "HostIPsIPFamilyMismatch", in: inPodEvent, not: "no cloud provider changes the family of the node's addresses"},
 	{name: "CertificateOverdueForRefresh", in: inPodEvent, not: noCertificate}, {name: "CertificateExpired", in: inPodEvent, not: noCertificate},
 
-	{name: "FailedUnstageVolume", in: inNodeEvent, own: true, when: "no pod uses a CSI volume any more, but its driver cannot unstage it; the node tries again"},
+	{name: "FailedUnstageVolume", in: inNodeEvent, own: true, when: "no pod uses a volume any more, but its CSI driver cannot unstage it, or its disk cannot be disconnected; the node tries again"},
 	{name: "Starting", in: inNodeEvent}, {name: "NodeReady", in: inNodeEvent}, {name: "NodeNotReady", in: inNodeEvent},
 	{name: "NodeSchedulable", in: inNodeEvent}, {name: "NodeNotSchedulable", in: inNodeEvent}, {name: "Rebooted", in: inNodeEvent},
 	{name: "NodeHasSufficientMemory", in: inNodeEvent}, {name: "NodeHasInsufficientMemory", in: inNodeEvent},

@@ -3,6 +3,7 @@ package vm
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // An iSCSI target that the guest serves and uses: a disk of 256 MiB, behind a name and a password.
@@ -94,17 +95,18 @@ tgtadm --lld iscsi --op bind --mode target --tid 1 -I ALL`)
 	n.kubectl("delete", "secret", "iscsi-chap")
 }
 
-// noDisk checks that nothing of the iSCSI disk is left on the node.
+// noDisk waits until nothing of the iSCSI disk is left on the node, which disconnects it after the last pod has ended.
 func (n *node) noDisk() {
 	n.Helper()
-	// Each command fails if it finds nothing.
-	if left := n.sh(`set +e
+	n.await("nothing of the disk is left", time.Minute, func() (bool, string) {
+		// Each command fails if it finds nothing.
+		left := n.sh(`set +e
 iscsiadm -m session 2>/dev/null
 iscsiadm -m node 2>/dev/null
 ls /sys/block | grep ^sd
 find /var/lib/kubelet/plugins/kubernetes.io/iscsi -name 'iface-*'
 losetup -n -l
-true`); left != "" {
-		n.Errorf("left of the disk:\n%s", left)
-	}
+true`)
+		return left == "", left
+	})
 }
