@@ -42,7 +42,7 @@ var ErrInUse = errors.New("another agent listens on this socket")
 
 // Listen creates a Unix socket that only its owner may open. It creates the socket's directory if it is missing. private is the path
 // of the agent's own directory: if the socket is in this directory, the directory must belong to this user, and Listen closes it to
-// other users.
+// other users. Listen does not replace a file that is no socket.
 func Listen(path, private string) (net.Listener, error) {
 	if err := socketDir(filepath.Dir(path), private); err != nil {
 		return nil, err
@@ -54,17 +54,14 @@ func Listen(path, private string) (net.Listener, error) {
 var ErrAnswers = errors.New("another process serves there: end it, or choose another path")
 
 // ListenUnused does the same as Listen for a path that programs without a lock use too, for example the socket of a container runtime. It
-// replaces only a socket on which nobody listens: if a process accepts connections there, it returns ErrAnswers, and if the file there is
-// no socket, another error. The socket's directory must exist.
+// replaces only a socket on which nobody listens: if a process accepts connections there, it returns ErrAnswers. The socket's directory must exist.
 func ListenUnused(path string) (net.Listener, error) {
 	st, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
-	case st.Mode().Type() != fs.ModeSocket:
-		return nil, errors.New("there is a file that is no socket: choose another path, or remove the file")
-	default:
+	case st.Mode().Type() == fs.ModeSocket:
 		c, err := net.Dial("unix", path) // it does not wait
 		if err == nil {
 			_ = c.Close()
@@ -77,8 +74,12 @@ func ListenUnused(path string) (net.Listener, error) {
 	return listen(path)
 }
 
-// listen locks the path of a socket, removes what is there, and listens.
+// listen locks the path of a socket, removes the socket that is there, and listens. It returns an error if there is a file of another type, which
+// somebody may have named by mistake.
 func listen(path string) (net.Listener, error) {
+	if st, err := os.Lstat(path); err == nil && st.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%s is no socket: choose another path for the socket, or remove the file", path)
+	}
 	lock, err := lockFile(path + lockSuffix)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)

@@ -101,7 +101,13 @@ func TestListenUnused(t *testing.T) {
 		_ = c.Close()
 	}
 	if _, err := socket.ListenUnused(file); err == nil {
-		t.Error("a file was replaced")
+		t.Error("a file was replaced by ListenUnused")
+	}
+	if _, err := socket.Listen(file, ""); err == nil {
+		t.Error("a file was replaced by Listen")
+	}
+	if _, err := os.Lstat(file + ".lock"); err == nil {
+		t.Error("a lock was made beside a file that is no socket")
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "keep me" {
 		t.Errorf("the file has %q: %v", text, err)
