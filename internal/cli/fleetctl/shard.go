@@ -21,11 +21,14 @@ import (
 // ShardAuto, as the name of a shard, makes the process choose a name that no other process has.
 const ShardAuto = "auto"
 
-// checkShard checks the options of a process that shares the nodes of its fleet with others, and chooses its name if the user did not.
+// checkShard checks the options that name a cluster, and those of a process that shares the nodes of its fleet with others. It chooses the name of
+// such a process if the user did not.
 func (r *Run) checkShard() error {
 	switch {
 	case r.InCluster && r.Kubeconfig != "":
 		return errors.New("--in-cluster and --kubeconfig name two clusters: use one")
+	case r.Context != "" && r.Kubeconfig == "":
+		return errors.New("--context names a cluster of a kubeconfig: it needs --kubeconfig")
 	case r.Shard == "" && r.ShardNamespace != "":
 		return errors.New("--shard-namespace needs --shard")
 	case r.Shard == "":

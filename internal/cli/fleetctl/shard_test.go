@@ -87,6 +87,7 @@ func TestErrorsOfShards(t *testing.T) {
 		"--pods with --shard":                {Shard: "a", Kubeconfig: kubeconfig, Pods: 5},
 		"--snapshot with --shard":            {Shard: "a", Kubeconfig: kubeconfig, Snapshot: "x"},
 		"name two clusters":                  {InCluster: true, Kubeconfig: kubeconfig},
+		"it needs --kubeconfig":              {InCluster: true, Context: "c"},
 		"--in-cluster: ":                     {InCluster: true, Yes: true},
 		`Config.Shard.Name: "A b"`:           {Shard: "A b", Kubeconfig: kubeconfig, Yes: true},
 		`Config.Shard.Namespace: "a.b"`:      {Shard: "a", ShardNamespace: "a.b", Kubeconfig: kubeconfig, Yes: true},
