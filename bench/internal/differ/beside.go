@@ -107,6 +107,7 @@ const (
 	classStartsInItsEnd    = "a sidecar's startup probe succeeds while its pod ends: only upstream tells of it"
 	classPullForgotten     = "a container of a pod that has ended no longer waits for its image after a restart of the agents: only upstream"
 	classHookCutShort      = "a container has started when its postStart hook ends after the pod's deletion: only upstream"
+	classReadySooner       = "a container that exits after a few seconds is ready before: only Wherry"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
@@ -131,6 +132,8 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 		all(u, func(v string) bool { return strings.HasSuffix(v, " ready=true started=true") }) &&
 		stood(upstream, u, func(s span) bool { return s.since.After(d.upstream.tellsFailed()) }):
 		return classReadyOfFailed
+	case len(u) == 0 && d.readySooner(aspect, name, wherry, w):
+		return classReadySooner
 	case strings.HasPrefix(aspect, "states of") && d.c.hookFails(name) &&
 		all(u, func(v string) bool { return strings.HasSuffix(v, " PostStartHookError") }) &&
 		all(w, func(v string) bool { return strings.HasPrefix(v, "terminated ") }):

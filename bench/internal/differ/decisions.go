@@ -107,6 +107,11 @@ var Decisions = []Decision{
 		Notice: "The same.",
 	},
 	{
+		Class:  classHookFailsInEnd,
+		Why:    `A deletion's gracePeriodSeconds is "the duration in seconds before the object should be deleted". Upstream's kubelet lets the hook run on after the deletion and, when it fails, stops the container with the terminationGracePeriodSeconds of the pod. Wherry cuts the hook short.`,
+		Notice: "kubectl delete --grace-period also holds for a container whose postStart hook fails meanwhile.",
+	},
+	{
 		Class:  `message of event Normal Killing spec.containers{main}: upstream "Stopping container main", Wherry "Container main failed liveness probe"`,
 		Why:    "Upstream's kubelet ends the whole pod where nothing is left to run after the failure, and no longer says for what.",
 		Notice: "The event says which probe failed, as it does of every other container.",
@@ -340,6 +345,11 @@ var Decisions = []Decision{
 		Class:  classOldVersionEnds,
 		Why:    "As for the mirror of a removed static pod: the old version is a pod of its own, and its mirror shows its end. Upstream's kubelet tells nobody of it.",
 		Notice: "Whoever watches the mirror sees how the old version of a static pod ended.",
+	},
+	{
+		Class:  classReadySooner,
+		Why:    `"While a container is not Ready, the ReadinessProbe may be executed at times other than the configured periodSeconds interval. This is to make the Pod ready faster." Wherry asks as soon as the container runs, and repeats quickly what must succeed several times (kubernetes#76951); upstream's kubelet asks once in each period, so that the container exits first.`,
+		Notice: "A container is ready sooner, also one that runs only for a few seconds.",
 	},
 	{
 		Class:  classHookFailsAgain,

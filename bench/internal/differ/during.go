@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -140,6 +141,50 @@ func (d *differ) hookCutShort(name string, u, w []string) bool {
 	begun := slices.Contains(in.calls, "postStart") && slices.Contains(other.calls, "postStart")
 	return begun && cut(d.wherry, other) && !in.stopped.Before(in.began.Add(takes)) &&
 		slices.Equal(w, []string{"0 ready=false started=false"}) && all(u, func(v string) bool { return strings.HasSuffix(v, " started=true") })
+}
+
+// hookFailsInTheEnd reports whether the postStart hook of a container failed after the pod's deletion, which gave a grace period of its own, and
+// upstream's kubelet then stopped the container with what was left of the pod's grace period, while Wherry stopped it with what was left of the
+// deletion's. Nothing else differs between the requests about the container.
+func (d *differ) hookFailsInTheEnd() bool {
+	i := slices.IndexFunc(d.c.Acts, func(a Act) bool { return a.Do == Delete })
+	if i < 0 || d.c.Spec.TerminationGracePeriodSeconds == nil {
+		return false
+	}
+	return slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		for attempt, u := range d.upstream.instances(name) {
+			w, p := d.wherry.instances(name)[attempt], d.c.play(name, attempt%lifeAttempts)
+			_, fails := p.Fails["postStart"]
+			if !fails || w == nil || !u.began.Before(d.upstream.Deleted) || u.began.Add(p.Slow["postStart"]).Before(d.upstream.Deleted) || sameCalls(u.calls, w.calls) {
+				continue
+			}
+			if sameCalls(withStop(u.calls, 0), withStop(w.calls, 0)) &&
+				sameCalls(withStop(u.calls, p.rest(*d.c.Spec.TerminationGracePeriodSeconds, u.calls)), u.calls) &&
+				sameCalls(withStop(w.calls, p.rest(d.c.Acts[i].Grace, w.calls)), w.calls) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// withStop returns the calls with another timeout of the stop.
+func withStop(calls []string, timeout int64) []string {
+	out := slices.Clone(calls)
+	for i, call := range out {
+		if stopCall.MatchString(call) {
+			out[i] = fmt.Sprintf("stop(%d)", timeout)
+		}
+	}
+	return out
+}
+
+// rest returns what is left of a grace period when the instance is stopped: after a preStop hook at least two seconds.
+func (p Play) rest(grace int64, calls []string) int64 {
+	if slices.Contains(calls, "preStop") {
+		return max(grace-int64(p.Slow["preStop"]/time.Second), 2)
+	}
+	return grace
 }
 
 // startsInItsEnd reports whether upstream's kubelet showed while the pod ended that a sidecar had started, and Wherry never showed that of the

@@ -351,3 +351,34 @@ func TestAReadinessProbeThatFailsDuringItsOwnHook(t *testing.T) {
 		}
 	}
 }
+
+// The postStart hook of a container fails after a deletion with a shorter grace period. It is a decided (intended) difference that only upstream's
+// kubelet then gives the container the pod's grace period, and none if the deletion gives that too, or if Wherry gives less than the deletion.
+func TestAHookThatFailsAfterTheDeletion(t *testing.T) {
+	for name, x := range map[string]struct {
+		grace  int64
+		wherry int64
+		slow   time.Duration
+		want   bool
+	}{
+		"a shorter deletion":                      {4, 2, 12 * second, true},
+		"Wherry gives less than the deletion":     {7, 2, 12 * second, false},
+		"the hook fails long before the deletion": {4, 2, 2 * second, false},
+	} {
+		c := oneContainer()
+		c.Spec.TerminationGracePeriodSeconds = new(int64(8))
+		c.Plays = map[string][]Play{"main-0": {{Fails: map[string]Window{"postStart": {}}, Slow: map[string]time.Duration{"postStart": x.slow, "preStop": 3 * second}}}}
+		c.Acts = []Act{{At: 13 * second, Do: Delete, Grace: x.grace}}
+		u, w := newLife(), newLife()
+		for l, stop := range map[*life]float64{&u: 18, &w: 16} {
+			l.Deleted = l.at(13)
+			l.runs(3, "main-0", 0)
+			l.call(3, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
+			l.call(stop-3, Call{Verb: "ExecSync", Container: "main-0", Command: "preStop"})
+			l.call(stop, Call{Verb: "StopContainer", Container: "main-0", Timeout: map[*life]int64{&u: 5, &w: x.wherry}[l]})
+		}
+		if got := newDiffer(c, u.Trace, w.Trace, never).hookFailsInTheEnd(); got != x.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

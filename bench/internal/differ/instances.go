@@ -131,15 +131,15 @@ func (d *differ) restOfOwnGrace(name string, attempt uint32, upstream, wherry []
 	if pod := d.c.Spec.TerminationGracePeriodSeconds; i < 0 || pod == nil || len(upstream) != len(wherry) || i+1 >= len(upstream) || sameCalls(upstream, wherry) {
 		return false
 	}
-	taken := int64(d.c.play(name, attempt).Slow["preStop"] / time.Second)
-	rest := func(grace int64) string { return fmt.Sprintf("stop(%d)", max(grace-taken, 2)) } // after a hook an agent leaves at least two seconds
+	p := d.c.play(name, attempt)
 	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
-		for _, p := range []*v1.Probe{x.LivenessProbe, x.StartupProbe} {
-			if x.Name != name || p == nil || p.TerminationGracePeriodSeconds == nil {
+		for _, probe := range []*v1.Probe{x.LivenessProbe, x.StartupProbe} {
+			if x.Name != name || probe == nil || probe.TerminationGracePeriodSeconds == nil {
 				continue
 			}
+			stop := func(grace int64) string { return fmt.Sprintf("stop(%d)", p.rest(grace, upstream)) }
 			u, w := slices.Clone(upstream), slices.Clone(wherry)
-			u[i+1], w[i+1] = rest(*d.c.Spec.TerminationGracePeriodSeconds), rest(*p.TerminationGracePeriodSeconds)
+			u[i+1], w[i+1] = stop(*d.c.Spec.TerminationGracePeriodSeconds), stop(*probe.TerminationGracePeriodSeconds)
 			if sameCalls(u, upstream) && sameCalls(w, wherry) {
 				return true
 			}

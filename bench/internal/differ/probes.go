@@ -1,6 +1,8 @@
 package differ
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -222,4 +224,41 @@ func probeOf(key string) string {
 		return strings.ToLower(fields[2])
 	}
 	return ""
+}
+
+// readySooner reports whether the values w of readiness, or of a condition that depends on it, only say that containers were ready that exit by
+// themselves sooner than an agent needs that asks once in each period of their probes. wherry has all values that Wherry reported.
+func (d *differ) readySooner(aspect, name string, wherry []span, w []string) bool {
+	switch {
+	case strings.HasPrefix(aspect, "readiness"):
+		return stood(wherry, w, func(s span) bool { return d.exitsBeforeReady(name, s) })
+	case strings.HasPrefix(aspect, "condition Ready"), strings.HasPrefix(aspect, "condition ContainersReady"):
+		return stood(wherry, w, func(s span) bool {
+			return s.value == "True" && slices.ContainsFunc(d.c.containers(), func(name string) bool {
+				return slices.ContainsFunc(d.wherry.readiness(name), func(one span) bool {
+					return one.since.Sub(s.since).Abs() < time.Second && d.exitsBeforeReady(name, one) && !slices.Contains(values(d.upstream.readiness(name)), one.value)
+				})
+			})
+		})
+	}
+	return false
+}
+
+// exitsBeforeReady reports whether s says that an instance of a container is ready, and the instance exits by itself before an agent that asks once
+// in each period of the container's probes has heard of enough successes.
+func (d *differ) exitsBeforeReady(name string, s span) bool {
+	number, ready := strings.CutSuffix(s.value, " ready=true started=true")
+	attempt, err := strconv.Atoi(number)
+	if !ready || err != nil {
+		return false
+	}
+	var needs time.Duration
+	for _, probe := range []string{"startup", "readiness"} {
+		if p := d.c.probe(name, probe); p != nil {
+			// The first probe of an agent that has just started the container, or learned of its start, may come a period later.
+			needs += time.Duration(p.InitialDelaySeconds+max(p.PeriodSeconds, 1)*(max(p.SuccessThreshold, 1)+1)) * time.Second
+		}
+	}
+	p := d.c.play(name, uint32(attempt)%lifeAttempts) //nolint:gosec // a small number
+	return d.c.probe(name, "readiness") != nil && p.Exits && p.Runs < needs
 }

@@ -110,3 +110,26 @@ func TestARestartBesideAFailureIsCrossed(t *testing.T) {
 		}
 	}
 }
+
+// Only Wherry shows that an instance is ready which exits after three seconds, since three successes in three periods, after the success of a
+// startup probe, take longer. That is a decided (intended) difference; it is none if the instance runs for a minute, or says something else.
+func TestAContainerThatIsReadyBeforeItSoonExits(t *testing.T) {
+	for runs, want := range map[time.Duration]bool{3 * time.Second: true, time.Minute: false} {
+		c := oneContainer()
+		c.Spec.Containers[0].StartupProbe = &v1.Probe{PeriodSeconds: 1}
+		c.Spec.Containers[0].ReadinessProbe = &v1.Probe{PeriodSeconds: 1, SuccessThreshold: 3}
+		c.Plays = map[string][]Play{"main-0": {{}, {Exits: true, Runs: runs}}}
+		u, w := newLife(), newLife()
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		ready := []span{{value: "1 ready=true started=true", since: w.at(11), lasts: 2700 * time.Millisecond}}
+		if got := d.readySooner("readiness of main", "main-0", ready, []string{"1 ready=true started=true"}); got != want {
+			t.Errorf("it runs for %s: %v", runs, got)
+		}
+		if d.readySooner("readiness of main", "main-0", ready, []string{"1 ready=false started=true"}) {
+			t.Error("a container that is not ready is taken for one that is ready sooner")
+		}
+		if d.readySooner("condition Ready of the pod", "", []span{{value: "True", since: w.at(11), lasts: 2700 * time.Millisecond}}, []string{"True"}) {
+			t.Error("a condition is explained by a container that was never ready")
+		}
+	}
+}

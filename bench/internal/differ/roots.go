@@ -37,6 +37,7 @@ const (
 	classSidecarInEnd   = "a sidecar is restarted while the last main container ends for a failed probe: only Wherry"
 	classStartupAgain   = "a container that has started has its startup probe again after a restart of the agents: only upstream"
 	classOwnNever       = "a container whose own restartPolicy is Never runs again in a new sandbox: only upstream"
+	classHookFailsInEnd = "a container whose postStart hook fails after the pod's deletion has the pod's grace period instead of the deletion's: only upstream"
 	classDeletedInStop  = "the grace period of a deletion begins when a container that is restarted has ended: only upstream"
 
 	// These classes affect only what the agents report to the API, not their requests to the runtime.
@@ -81,6 +82,8 @@ func (d *differ) root() string {
 		return classChangedInHook
 	case d.oldImageFirst():
 		return classOldImageFirst
+	case d.hookFailsInTheEnd():
+		return classHookFailsInEnd
 	case d.deletedInStop():
 		return classDeletedInStop
 	case d.startupAgain():
