@@ -52,7 +52,7 @@ func main() {
 	flag.IntVar(&o.restartPairs, "restart-pairs", 1, "how many more pairs run the lives with restarts, beside the others, at most 5")
 	flag.IntVar(&o.atOnce, "at-once", 600, "how many cases run at once")
 	flag.Float64Var(&o.perSecond, "per-second", 1.7, "how many cases begin in a second, beside those with restarts; the default is for two cores: bench/PROFILE.md")
-	flag.IntVar(&o.again, "again", 1, "how often a case with a difference is run again: the difference counts when each run shows it")
+	flag.IntVar(&o.again, "again", 2, "how often a case with a difference is run again: the difference counts when each run shows it")
 	flag.IntVar(&o.show, "show", 1, "how many cases are printed for each class of difference")
 	flag.BoolVar(&o.columns, "columns", true, "print what both did with a printed case beside each other")
 	flag.DurationVar(&o.shrink, "shrink", 0, "how long the first case of each class is made smaller; for few cases")

@@ -365,7 +365,7 @@ func (t *tally) report() error {
 		}
 	}
 	errs := append(t.refused, t.reportExcuses()...)
-	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes; of %d decided classes %d were seen; %d differences were not there in a second run\n",
+	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes; of %d decided classes %d were seen; %d differences were not there in a further run\n",
 		t.ran, t.o.seed, t.same, len(t.hits), len(differ.Decisions), decided, t.unsteady)
 	if n := len(t.slow); n > 0 {
 		fmt.Printf("%d cases were not compared: upstream's kubelet reported a container to the API more than six seconds late\n", n)

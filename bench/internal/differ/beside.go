@@ -107,6 +107,7 @@ const (
 	classStartsInItsEnd    = "a sidecar's startup probe succeeds while its pod ends: only upstream tells of it"
 	classPullForgotten     = "a container of a pod that has ended no longer waits for its image after a restart of the agents: only upstream"
 	classHookCutShort      = "a container has started when its postStart hook ends after the pod's deletion: only upstream"
+	classWaitsInNextLife   = "a container of a static pod that comes back waits for its init containers, instead of showing how it ended before: only Wherry"
 	classReadySooner       = "a container that exits after a few seconds is ready before: only Wherry"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
@@ -132,6 +133,8 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 		all(u, func(v string) bool { return strings.HasSuffix(v, " ready=true started=true") }) &&
 		stood(upstream, u, func(s span) bool { return s.since.After(d.upstream.tellsFailed()) }):
 		return classReadyOfFailed
+	case strings.HasPrefix(aspect, "states of") && d.waitsInNextLife(u, w, wherry):
+		return classWaitsInNextLife
 	case len(u) == 0 && d.readySooner(aspect, name, wherry, w):
 		return classReadySooner
 	case strings.HasPrefix(aspect, "states of") && d.c.hookFails(name) &&
@@ -153,6 +156,15 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 		return aspect + " while the pod ends: only Wherry tells of each end at once"
 	}
 	return ""
+}
+
+// waitsInNextLife reports whether, after the manifest of a static pod came back, only Wherry shows that a container waits for the init containers
+// (the values w), and no other value differs.
+func (d *differ) waitsInNextLife(u, w []string, wherry []span) bool {
+	back := d.wherry.Created.Add(d.written())
+	return d.comesBack() && len(u) == 0 && stood(wherry, w, func(s span) bool {
+		return strings.HasPrefix(s.value, "waiting ") && strings.HasSuffix(s.value, " PodInitializing") && s.since.After(back.Add(-time.Second))
+	})
 }
 
 // endsBetweenLives reports whether all values of w are about ends of containers that Wherry reported between two lives of a static pod.

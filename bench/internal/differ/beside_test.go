@@ -179,3 +179,30 @@ func TestAMirrorThatShowsNoEnd(t *testing.T) {
 		}
 	}
 }
+
+// The manifest of a static pod comes back, and while its init container runs, only Wherry shows that the main container waits for it. That is a decided
+// (intended) difference. Before the manifest comes back, or without a return, it is none.
+func TestAContainerThatWaitsInTheNextLife(t *testing.T) {
+	waits := []string{"waiting 1 PodInitializing"}
+	for name, x := range map[string]struct {
+		acts  []Act
+		since float64
+		want  bool
+	}{
+		"after the return":  {[]Act{{At: 15 * time.Second, Do: RemoveFile}, {At: 16 * time.Second, Do: WriteFile}}, 17, true},
+		"before the return": {[]Act{{At: 15 * time.Second, Do: RemoveFile}, {At: 16 * time.Second, Do: WriteFile}}, 8, false},
+		"without a return":  {[]Act{{At: 15 * time.Second, Do: RemoveFile}}, 17, false},
+	} {
+		c := oneContainer()
+		c.Kind, c.Acts = Static, x.acts
+		u, w := newLife(), newLife()
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		spans := []span{{value: waits[0], since: w.at(x.since), lasts: 3 * time.Second}}
+		if got := d.waitsInNextLife(nil, waits, spans); got != x.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if d.waitsInNextLife([]string{"running 1"}, waits, spans) {
+			t.Errorf("%s: another value of upstream's kubelet is excused", name)
+		}
+	}
+}

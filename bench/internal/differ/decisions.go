@@ -258,6 +258,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classChangedInHook,
+		Rare:   true,
 		Why:    "No documentation says that a change of the image waits for a postStart hook of the old version. Upstream's kubelet waits for the hook in the pod's only routine.",
 		Notice: "kubectl set image replaces a container whose postStart hook hangs.",
 	},
@@ -268,11 +269,13 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classOldImageFirst,
+		Rare:   true,
 		Why:    `As above: the hook holds up its own container. Upstream's kubelet starts the others with the definition that it had when it began the hook, and then stops them for the change.`,
 		Notice: "kubectl set image before a container's first start needs no restart.",
 	},
 	{
 		Class:  classDeletedInStop,
+		Rare:   true,
 		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet first waits for the end of a container that it restarts, and then counts the whole period.`,
 		Notice: "A deleted pod is gone after its grace period, also if one of its containers was being restarted.",
 	},
@@ -288,6 +291,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classRunsByUnknown,
+		Rare:   true,
 		Why:    `"Pending: The Pod has been accepted by the Kubernetes cluster, but one or more of the containers has not been set up and made ready to run." Upstream's kubelet calls a container that was never made terminated when its static pod ends, and takes it for one that has run in the pod's next life.`,
 		Notice: "The mirror of a static pod whose image cannot be pulled is Pending, also after its manifest was put back.",
 	},
@@ -345,6 +349,12 @@ var Decisions = []Decision{
 		Class:  classOldVersionEnds,
 		Why:    "As for the mirror of a removed static pod: the old version is a pod of its own, and its mirror shows its end. Upstream's kubelet tells nobody of it.",
 		Notice: "Whoever watches the mirror sees how the old version of a static pod ended.",
+	},
+	{
+		Class:  classWaitsInNextLife,
+		Rare:   true,
+		Why:    `A waiting container "is still running the operations it requires in order to complete start up", and PodInitializing says that these are the init containers. Upstream's kubelet shows the container of the old version of the pod, which has ended, until that of the new one runs.`,
+		Notice: "kubectl get pods shows Init:0/1 for a static pod that has come back, and not Error.",
 	},
 	{
 		Class:  classReadySooner,
@@ -593,6 +603,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "event Normal ResizeCompleted, of a container that ends: upstream one, Wherry none",
+		Rare:   true,
 		Why:    "As for ResizeStarted: a container that ends, and does not start again, is not resized.",
 		Notice: "As above.",
 	},
