@@ -50,14 +50,24 @@ func (a *Agent) nodeUID() (string, types.UID) {
 	return a.cfg.NodeName, ""
 }
 
+// get reads an object that a pod of this node refers to. It waits for a moment if the Node authorizer does not know the pod yet, or the claim of its
+// volume: otherwise the first event of a new pod would say that the node may not read the object.
+func get[T any](ctx context.Context, read func(context.Context, string, metav1.GetOptions) (T, error), name string) (found T, err error) {
+	err = kubeclient.Insist(ctx, func() error {
+		found, err = read(ctx, name, metav1.GetOptions{})
+		return err
+	}, nil)
+	return found, err
+}
+
 // Claim reads a claim.
 func (c nodeClaims) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return c.api.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	return get(ctx, c.api.PersistentVolumeClaims(namespace).Get, name)
 }
 
 // PersistentVolume reads a persistent volume.
 func (c nodeClaims) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
-	return c.api.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	return get(ctx, c.api.PersistentVolumes().Get, name)
 }
 
 // CSIDriver reads the object of a CSI driver.
@@ -67,7 +77,7 @@ func (c nodeClaims) CSIDriver(ctx context.Context, name string) (*storagev1.CSID
 
 // Secret reads a secret that a persistent volume refers to.
 func (c nodeClaims) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return c.api.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	return get(ctx, c.api.Secrets(namespace).Get, name)
 }
 
 // Attachment reads a VolumeAttachment.

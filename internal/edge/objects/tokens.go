@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -34,8 +33,6 @@ const (
 	renewRetry = 30 * time.Second
 	// If there is no token to renew, remind checks again after idleReminder.
 	idleReminder = time.Hour
-	// retryMin is the first wait after a refusal. Each next wait is twice as long.
-	retryMin = 10 * time.Millisecond
 )
 
 // tokenKey identifies a token of a pod. A token is bound to its pod, so pods never share one.
@@ -249,18 +246,10 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 	return fresh, nil
 }
 
-// insist calls ask again after a refusal that may not last: the API server's authorizer or admission does not know the pod or its node
-// yet, or the agent itself closed the connection (net.ErrClosed), to use a new certificate or to connect again.
+// insist makes a request for a token or a certificate again while its error may not last: see kubeclient.Insist. Another such error is that the API
+// server does not know the pod yet.
 func insist(ctx context.Context, ask func() error) error {
-	wait := retryMin
-	for try := 1; ; try++ {
-		err := ask()
-		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed) || podNotFound(err)
-		if err == nil || try == patience || !again || !kubeclient.Pause(ctx, wait) {
-			return err
-		}
-		wait *= 2
-	}
+	return kubeclient.Insist(ctx, ask, podNotFound)
 }
 
 // podNotFound reports whether the error says that the API server does not know the token's pod. That can happen although the watch

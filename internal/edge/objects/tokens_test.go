@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
 // issuer grants numbered tokens: "token-1" and so on. If valid is set, the tokens are JWTs with that lifetime.
@@ -289,13 +291,13 @@ func TestATokenIsAskedForAgainWhenItsConnectionWasClosed(t *testing.T) {
 	t.Parallel()
 	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
 		i.fail(&url.Error{Op: "Post", URL: "https://127.0.0.1", Err: &net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}})
-		time.AfterFunc(retryMin/2, func() { i.fail(nil) })
+		time.AfterFunc(kubeclient.InsistMin/2, func() { i.fail(nil) })
 		if got := tokenOf(t, w, p, "", 3600); got != "token-1" {
 			t.Errorf("token %q, want token-1", got)
 		}
 		// The request is also made again if the API server does not find the pod yet, although its watch has sent the pod.
 		i.fail(apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, p.Name))
-		time.AfterFunc(retryMin/2, func() { i.fail(nil) })
+		time.AfterFunc(kubeclient.InsistMin/2, func() { i.fail(nil) })
 		if got := tokenOf(t, w, p, "other", 3600); got != "token-2" {
 			t.Errorf("token %q, want token-2", got)
 		}
