@@ -32,7 +32,7 @@ func (a *Agent) claims() volume.Claims {
 	return c
 }
 
-// latestNode returns this node as the API server has it, or nil if the node is not registered yet.
+// latestNode returns this node as the API server has it, or what nodeObject returns if the node is not registered yet. It is never nil.
 func (a *Agent) latestNode() *v1.Node {
 	if a.own != nil { // the watch gets a change of the Node earlier than the heartbeat does
 		if n := a.own.Last(); n != nil {
@@ -44,10 +44,7 @@ func (a *Agent) latestNode() *v1.Node {
 
 // nodeUID returns the name and the UID of this node; the UID is empty until the node is registered.
 func (a *Agent) nodeUID() (string, types.UID) {
-	if n := a.latestNode(); n != nil {
-		return a.cfg.NodeName, n.UID
-	}
-	return a.cfg.NodeName, ""
+	return a.cfg.NodeName, a.latestNode().UID
 }
 
 // get reads an object that a pod of this node refers to. It waits for a moment if the Node authorizer does not know the pod yet, or the claim of its

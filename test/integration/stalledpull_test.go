@@ -19,7 +19,7 @@ import (
 )
 
 // stallingRegistry serves one image on a loopback address. Of the image's only layer it first sends a quarter, and the rest when release is
-// closed.
+// closed. The benchmark and the tools have registries too, which serve whole images; they are in other modules, so this package cannot import them.
 type stallingRegistry struct {
 	host    string
 	parts   map[string][]byte // manifest, configuration and layer, by digest
@@ -41,11 +41,14 @@ func newStallingRegistry(t *testing.T, program string) *stallingRegistry {
 	_, _ = source.Read(random) // it does not fail
 	var raw, packed bytes.Buffer
 	files, gz := tar.NewWriter(&raw), gzip.NewWriter(&packed)
-	for name, content := range map[string][]byte{"program": data, "random": random} {
-		if err := files.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}); err != nil {
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{{"program", data}, {"random", random}} {
+		if err := files.WriteHeader(&tar.Header{Name: f.name, Mode: 0o755, Size: int64(len(f.content))}); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = files.Write(content) // into memory
+		_, _ = files.Write(f.content) // into memory
 	}
 	_ = files.Close()
 	_, _ = gz.Write(raw.Bytes())
@@ -120,7 +123,7 @@ func (r *stallingRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(content)
 }
 
-// A registry that stops sending in the middle of a layer: after two minutes the pod has one event, which says what has arrived. Other pods
+// A registry stops sending in the middle of a layer. After two minutes the pod has one event, which says since when no data arrives. Other pods
 // start meanwhile. When the registry goes on, so does the pull.
 func TestPullThatStalls(t *testing.T) {
 	s := newSpace(t)

@@ -12,7 +12,8 @@ type Decision struct {
 	Notice string
 	// Where names the machines on which the difference appears; "": on all.
 	Where string
-	// Rare: none of the counted runs shows the difference; a run before them showed it. If a counted run shows it, a test fails until the mark is removed.
+	// Rare: none of the counted runs shows the difference; an earlier run showed it, or a case that was made for it. If a counted run shows it, a test
+	// fails until the mark is removed.
 	Rare bool
 }
 
