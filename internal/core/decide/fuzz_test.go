@@ -349,4 +349,5 @@ func (s *bytesSource) podMemory(m *decide.Memory) {
 	if s.bool() {
 		m.StoppedSandboxes = []string{"sb2"}
 	}
+	m.Outdated = m.SetUp && s.rare()
 }

@@ -112,9 +112,11 @@ type ContainerLearned struct {
 
 // PodTries is what this agent has tried: which actions succeeded and need no repetition, and when failed ones may be tried again.
 type PodTries struct {
-	// SetUp is set if the last volume set-up succeeded and nothing has changed since. TornDown is set after a successful tear-down, and
-	// Forgotten after a successful OpForget, which is the last action.
+	// SetUp is set if the volumes are set up. Outdated is set if they have to be set up again, because they may show old content; containers
+	// start and restart meanwhile. TornDown is set after a successful tear-down, and Forgotten after a successful OpForget, which is the
+	// last action.
 	SetUp     bool
+	Outdated  bool
 	TornDown  bool
 	Forgotten bool
 	// Retry holds the back-off of failed actions on the whole pod or a sandbox: SetUp, RunSandbox, TearDown, StopSandbox...

@@ -266,6 +266,7 @@ func memoryCases() []memoryCase {
 	return append(append(cases, plans...),
 		memoryCase{name: "refreshed", outcomes: []pod.Outcome{ok(pod.OpSetUp, ""), failed(pod.OpTearDown, ""), of(pod.OpStartContainer, "", fails), failed(pod.OpSetUp, "")},
 			then: func(m *decide.Memory) { m.SetUp = true; m.Refresh() }},
+		memoryCase{name: "refreshed before anything was set up", outcomes: []pod.Outcome{failed(pod.OpSetUp, "")}, then: (*decide.Memory).Refresh},
 		memoryCase{name: "another image owes nothing", pod: other, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says)}, then: func(m *decide.Memory) {
 			pol := decide.DefaultPolicy()
 			pol.PullBackOffInitial = time.Second

@@ -14,16 +14,19 @@ import (
 func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	switch o.Action.Op {
 	case pod.OpSetUp:
-		m.SetUp = o.Err == nil && !o.Unknown
+		done := o.Err == nil && !o.Unknown
+		if done { // otherwise what was set up before remains
+			m.SetUp, m.Outdated = true, false
+		}
 		m.TornDown = false
-		m.noteRetry(o, pol, m.SetUp)
+		m.noteRetry(o, pol, done)
 		// A set-up makes the cgroup before the volumes, so a failed set-up may have made the cgroup. The outcome does not show
 		// whether it did.
-		kept = m.SetUp && m.noteGroup(o.Action.Size)
+		kept = done && m.noteGroup(o.Action.Size)
 	case pod.OpTearDown:
 		m.TornDown = o.Err == nil
 		if m.TornDown {
-			m.SetUp, m.GroupSized = false, false
+			m.SetUp, m.Outdated, m.GroupSized = false, false, false
 		}
 		m.noteRetry(o, pol, m.TornDown)
 	case pod.OpForget:
@@ -269,7 +272,7 @@ func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
 // back-off after a set-up, a start or a tear-down that failed, because the failure may have been due to a missing object or to a missing
 // driver of a volume.
 func (m *Memory) Refresh() {
-	m.SetUp = false
+	m.Outdated = m.SetUp
 	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool { return r.Op == pod.OpSetUp || r.Op == pod.OpTearDown })
 	for i := range m.Containers {
 		m.Containers[i].StartUntil = time.Time{}

@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"errors"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -74,5 +75,34 @@ func TestRefreshDropsTheWaitsOfVolumes(t *testing.T) {
 	m.Refresh()
 	if len(m.Retry) != 1 || m.Retry[0].Op != pod.OpStopSandbox {
 		t.Errorf("waits that are left: %+v", m.Retry)
+	}
+}
+
+// TestAFailedRefreshLeavesTheVolumes checks that volumes stay set up if the set-up that renews their content fails, or if its outcome is not known.
+func TestAFailedRefreshLeavesTheVolumes(t *testing.T) {
+	t.Parallel()
+	pol := decide.DefaultPolicy()
+	setUp := func(m *decide.Memory, o pod.Outcome) {
+		o.Action = pod.Action{Op: pod.OpSetUp}
+		decide.Note(m, nil, o, &pol)
+	}
+	var m decide.Memory
+	setUp(&m, pod.Outcome{Err: errors.New("no such secret")})
+	if m.SetUp {
+		t.Error("the first set-up failed, and the volumes count as set up")
+	}
+	m.Refresh()
+	if m.Outdated {
+		t.Error("volumes that were never set up count as outdated")
+	}
+	setUp(&m, pod.Outcome{})
+	m.Refresh()
+	for name, o := range map[string]pod.Outcome{"failed": {Err: errors.New("the API server is away")}, "unknown": {Unknown: true}} {
+		if setUp(&m, o); !m.SetUp || !m.Outdated {
+			t.Errorf("%s refresh: set up %t, outdated %t", name, m.SetUp, m.Outdated)
+		}
+	}
+	if setUp(&m, pod.Outcome{}); !m.SetUp || m.Outdated {
+		t.Errorf("refresh: set up %t, outdated %t", m.SetUp, m.Outdated)
 	}
 }

@@ -8,14 +8,19 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// ensureSetUp plans the set-up of the pod's directories, cgroup and volumes. The sandbox and the starts of containers wait for the set-up;
-// image pulls do not.
+// ensureSetUp plans the set-up of the pod's directories, cgroup and volumes. The sandbox and the starts of containers wait for the first
+// set-up; image pulls do not. Nothing waits for a later one, which only renews content: it may fail for hours if the API server is away or an
+// object was deleted, and a container that has ended must start again all the same.
 func (t *turn) ensureSetUp() {
-	if t.in.Memory.SetUp || (t.needsNetwork() && len(t.in.Observed.Sandboxes) == 0) {
+	m, why := t.in.Memory, WhyVolumes
+	switch {
+	case m.Outdated:
+		why = WhyRefresh
+	case m.SetUp, t.needsNetwork() && len(t.in.Observed.Sandboxes) == 0:
 		return
 	}
 	if !t.busy(pod.OpSetUp) && !t.busy(pod.OpResize) && t.due(pod.OpSetUp, "") {
-		t.begin(pod.Action{Op: pod.OpSetUp, Size: t.groupNow(), Why: WhyVolumes})
+		t.begin(pod.Action{Op: pod.OpSetUp, Size: t.groupNow(), Why: why})
 	}
 }
 

@@ -145,6 +145,9 @@ func (t *turn) saw(rule, container string) string {
 		}
 	case ruleSetUp, ruleTearDown:
 		f.add("set up: %t; torn down: %t; the node's pod network is ready: %t", m.SetUp, m.TornDown, in.Node.NetworkReady)
+		if m.Outdated {
+			f.add("the volumes may show old content")
+		}
 		t.sawRetry(&f, pod.OpSetUp, pod.OpTearDown)
 	case ruleSandbox, ruleStopSandboxes:
 		for i := range in.Observed.Sandboxes {

@@ -279,6 +279,17 @@ func runTurns() []turnCase {
 			Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}}}),
 		lost("it has never run", onFailure, app, v1.ContainerStatus{State: wait}),
 		{"volumes come before a restart", []v1.Container{app, job}, func(m *moment) { m.exited("app", 1); m.Memory.SetUp = false }},
+		{"a restart does not wait until volumes are set up again", []v1.Container{app, job}, func(m *moment) { m.exited("app", 1); m.Memory.Outdated = true }},
+		{"nor while they are", []v1.Container{app, job}, func(m *moment) {
+			m.exited("app", 1)
+			m.Memory.Outdated = true
+			m.inFlight(pod.Action{Op: pod.OpSetUp, Why: decide.WhyRefresh})
+		}},
+		{"nor after that has failed", []v1.Container{app, job}, func(m *moment) {
+			m.exited("app", 1)
+			m.Memory.Outdated = true
+			m.Memory.Retry = []decide.Retry{{Op: pod.OpSetUp, Until: m.Now.Add(time.Minute)}}
+		}},
 		{"a definition of which nothing is known", []v1.Container{app}, func(m *moment) { m.Hashes = nil }},
 		{"all restart, though who asked for it is gone", []v1.Container{container("init"), app}, func(m *moment) {
 			never(m)

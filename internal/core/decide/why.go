@@ -17,6 +17,7 @@ const (
 	WhySources        pod.Why = "no source has it, but not every source has answered yet"
 	WhyBackOff        pod.Why = "waits for a back-off to end"
 	WhyVolumes        pod.Why = "directories, cgroup and volumes come first"
+	WhyRefresh        pod.Why = "the volumes may show old content"
 	WhyFirstSandbox   pod.Why = "the pod has no sandbox"
 	WhySandboxDead    pod.Why = "the sandbox is not ready"
 	WhySandboxMany    pod.Why = "more than one sandbox is ready"

@@ -393,6 +393,9 @@ func well(in *Input, a *Answer) bool {
 		return true
 	}
 	a.set(Running, "everything is as the spec says")
+	if r := in.retry(pod.OpSetUp); r != nil && in.Turn.Memory.Outdated {
+		a.fact("volumes", "they may show old content, because setting them up again fails: "+r.Message)
+	}
 	if c := condition(&in.Pod.Status, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
 		a.Since = c.LastTransitionTime.Time
 	}

@@ -151,6 +151,8 @@ var cases = []struct {
 	next  time.Duration // from now; 0: no time is known
 }{
 	{"a pod that runs", healthy(), Running, "as the spec says", 0},
+	{"a pod that runs with old content of its volumes", healthy().and(func(s *situation) { s.turn.Memory.Outdated = true }).lacks(pod.LackSecret), Running,
+		"may show old content, because setting them up again fails: the words of the volume", 0},
 	{"a runtime that hangs", healthy().and(func(s *situation) { s.in.Hangs = 40 * time.Second }), RuntimeHangs, "does not answer", 0},
 	{"a runtime that errs", healthy().and(func(s *situation) { s.in.InspectionError = "rpc broke" }), InspectionFailed, "rpc broke", 0},
 	{"an agent that has just started", healthy().and(func(s *situation) { s.turn.Looked = false }), NotLooked, "just started", 0},

@@ -41,7 +41,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		return false
 	}
 	w.forgetting = slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpForget })
-	w.learn(look, desired)
+	w.learn(look, desired, began)
 	if w.memory.Halt(look.stop) {
 		w.checkpoint()
 	}
@@ -86,7 +86,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	}
 	w.cfg.Reporter.Turn(&turn)
 	w.answer(&look, &turn)
-	w.arm(earliest(plan.WakeAt, w.work.askAt), began)
+	w.arm(earliest(earliest(plan.WakeAt, w.work.askAt), w.refreshAt()), began)
 	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {
 		w.settle()
 	}
@@ -94,7 +94,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 }
 
 // learn stores the outcomes of actions in the memory, and requests another set-up of the volumes if they may show old objects.
-func (w *Worker) learn(look glance, desired *v1.Pod) {
+func (w *Worker) learn(look glance, desired *v1.Pod, now time.Time) {
 	learnt := false
 	for _, o := range look.outcomes {
 		learnt = decide.Note(w.memory, desired, o, w.cfg.Policy()) || learnt
@@ -107,8 +107,9 @@ func (w *Worker) learn(look glance, desired *v1.Pod) {
 		w.owed = true
 	}
 	// A set-up in flight may have read the old objects. So the volumes are set up again only after it has ended.
-	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
+	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) && !w.refreshAt().After(now) {
 		w.owed = false
+		w.refreshes = w.refreshes.and(now)
 		w.memory.Refresh()
 	}
 }

@@ -147,6 +147,7 @@ type Worker struct {
 	gated      bool // the pod has a slot of the Gate
 	forgetting bool // the action OpForget is in flight or done: no file may be written
 	owed       bool // the volumes have to be set up again
+	refreshes  *refreshes
 	turned     bool // the timeline has at least one decision
 	lastPhase  decide.Phase
 	lastBand   timeline.Band
