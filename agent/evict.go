@@ -159,6 +159,16 @@ func (a *Agent) diskUsage(ctx context.Context, pods []*v1.Pod, out map[types.UID
 	}
 }
 
+// podsWanted returns how much of a limit of the pods' memory has to be available so that no threshold is met, in bytes.
+func (a *Agent) podsWanted(limit int64) (most int64) {
+	for _, t := range a.node.Settings().Thresholds {
+		if t.Signal == pressure.AllocatableMemoryAvailable {
+			most = max(most, t.Wanted(limit))
+		}
+	}
+	return most
+}
+
 // podsMemory returns how much memory all pods together may use, in bytes; 0: not known yet.
 func (a *Agent) podsMemory() int64 {
 	if n := a.podsLimit.Load(); n > 0 {

@@ -154,7 +154,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	g.cgroups = groups
 	real := &nodefacts.Real{
 		Proc: a.deps.Machine.proc, Disk: host, RootDir: a.cfg.RootDir, ImageDir: a.imageDir, Hostname: a.cfg.Hostname,
-		Pods: func(enough uint64) (uint64, bool) { return a.stats.PodsUsed(enough) }, PodsMemory: a.podsMemory, AllAddresses: len(a.cfg.NodeIPs) > 0,
+		Pods: func(enough uint64) (uint64, bool) { return a.stats.PodsUsed(enough) }, PodsMemory: a.podsMemory, Wanted: a.podsWanted, AllAddresses: len(a.cfg.NodeIPs) > 0,
 	}
 	real.LayerDir = a.layerDir
 	g.machine, g.signals = real, real.Signals

@@ -59,8 +59,8 @@ func Parse(in ParseInput) ([]Threshold, error) {
 		}
 	}
 	if slices.Contains(in.EnforceNodeAllocatable, enforcePods) {
-		for _, t := range hard {
-			if t.Signal == MemoryAvailable {
+		for _, t := range slices.Clone(out) {
+			if t.Signal == MemoryAvailable && t.Hard() {
 				t.Signal = AllocatableMemoryAvailable
 				out = append(out, t)
 			}

@@ -70,6 +70,32 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// evictionMinimumReclaim of memory.available also applies to the memory of all pods, with and without soft thresholds.
+func TestMinimumReclaimOfThePodsMemory(t *testing.T) {
+	t.Parallel()
+	for _, soft := range []map[string]string{nil, {"memory.available": "1Gi"}} {
+		got, err := Parse(ParseInput{
+			Hard: map[string]string{"memory.available": "100Mi"}, Soft: soft, SoftGracePeriod: map[string]string{"memory.available": "1m"},
+			MinimumReclaim: map[string]string{"memory.available": "200Mi"}, EnforceNodeAllocatable: []string{"pods"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods := 0
+		for _, th := range got {
+			if th.Signal == AllocatableMemoryAvailable {
+				pods++
+				if n := th.Wanted(1000 * mi); n != 300*mi {
+					t.Errorf("soft %v: %s wants %d bytes", soft, th, n)
+				}
+			}
+		}
+		if pods != 1 {
+			t.Errorf("soft %v: %d thresholds of the pods' memory in %v", soft, pods, got)
+		}
+	}
+}
+
 // step is one measurement, at a time since the start.
 type step struct {
 	at   time.Duration

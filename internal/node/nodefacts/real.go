@@ -29,7 +29,10 @@ type Real struct {
 	Pods func(enough uint64) (used uint64, ok bool)
 	// PodsMemory returns how much memory all pods together may use, in bytes.
 	PodsMemory func() int64
-	Hostname   string
+	// Wanted returns how much of a limit of the pods' memory has to be available so that no threshold is met, in bytes; nil: there are no
+	// thresholds.
+	Wanted   func(limit int64) int64
+	Hostname string
 	// AllAddresses makes Network return every address of the host, because configured node IPs are checked against them.
 	AllAddresses bool
 
@@ -90,9 +93,19 @@ func (r *Real) Signals(context.Context) pressure.Signals {
 	}
 	if r.Pods != nil && r.PodsMemory != nil {
 		limit := r.PodsMemory()
-		if used, ok := r.Pods(uint64(limit / 4 * 3)); ok && limit > 0 {
+		if used, ok := r.Pods(r.fewEnough(limit)); ok && limit > 0 {
 			s[pressure.AllocatableMemoryAvailable] = pressure.Observation{Available: limit - int64(used), Capacity: limit}
 		}
+// fewEnough returns how much memory pods may use, page cache included, so that the page cache need not be subtracted: if they use at most that
+// much, no threshold is met.
+func (r *Real) fewEnough(limit int64) uint64 {
+	few := limit / 4 * 3
+	if r.Wanted != nil {
+		few = min(few, limit-r.Wanted(limit))
+	}
+	return uint64(max(few, 0))
+}
+
 	}
 	return s
 }
