@@ -235,8 +235,8 @@ func (a *Agent) statsMachine() func() stats.Machine {
 			cores, sockets := proc.Topology()
 			return stats.Machine{
 				CPUs: f.CPUs, Cores: cores, Sockets: sockets, MemoryBytes: f.MemoryBytes, SwapBytes: f.SwapBytes, BootTime: f.BootTime, MachineID: f.MachineID,
-				SystemUUID: f.SystemUUID, BootID: f.BootID, KernelVersion: f.KernelVersion, OSImage: f.OSImage, MaxPID: f.PIDMax,
-				Tasks: proc.Tasks,
+				SystemUUID: f.SystemUUID, BootID: f.BootID, KernelVersion: f.KernelVersion, OSImage: f.OSImage,
+				Tasks: proc.Tasks, MaxPID: proc.PIDMax,
 			}, err
 		}}
 		return m.get
@@ -246,8 +246,8 @@ func (a *Agent) statsMachine() func() stats.Machine {
 	return func() stats.Machine {
 		return stats.Machine{
 			CPUs: f.Machine.CPUs, MemoryBytes: uint64(f.Machine.MemoryBytes), MachineID: f.Machine.MachineID, SystemUUID: f.Machine.SystemUUID,
-			BootID: f.Machine.BootID, KernelVersion: f.Machine.KernelVersion, OSImage: f.Machine.OSImage, MaxPID: f.PIDs, BootTime: began,
-			Tasks:      func() (int64, error) { return m.used().Processes, nil },
+			BootID: f.Machine.BootID, KernelVersion: f.Machine.KernelVersion, OSImage: f.Machine.OSImage, BootTime: began,
+			Tasks: func() (int64, error) { return m.used().Processes, nil }, MaxPID: func() int64 { return f.PIDs },
 			MemoryUsed: func() uint64 { return uint64(max(0, m.used().Memory)) },
 		}
 	}

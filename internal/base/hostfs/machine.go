@@ -28,7 +28,6 @@ type Facts struct {
 	MemoryBytes   uint64
 	SwapBytes     uint64
 	HugePages     []HugePages // huge pages, one entry for each page size
-	PIDMax        int64       // how many tasks the machine can have
 	BootTime      time.Time
 }
 
@@ -47,7 +46,6 @@ func (m Machine) Facts() (Facts, error) {
 		KernelVersion: m.first("proc/sys/kernel/osrelease"),
 		OSImage:       m.osImage(),
 		HugePages:     m.hugePages(),
-		PIDMax:        m.pidMax(),
 		BootTime:      m.bootTime(),
 	}
 	f.SystemUUID = m.first("sys/class/dmi/id/product_uuid", "proc/device-tree/system-id", "proc/device-tree/vm,uuid", "etc/machine-id")
@@ -187,8 +185,9 @@ func (m Machine) Tasks() (int64, error) {
 	return 0, fmt.Errorf("count tasks: %s has %q", path, strings.TrimSpace(string(data)))
 }
 
-// pidMax returns the smaller of the kernel's two limits of tasks, pid_max and threads-max.
-func (m Machine) pidMax() int64 {
+// PIDMax returns how many tasks the machine can have: the smaller of the kernel's two limits, pid_max and threads-max; 0: not known. An
+// administrator can change both limits at any time.
+func (m Machine) PIDMax() int64 {
 	limit := int64(0)
 	for _, p := range []string{"proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"} {
 		if n, err := strconv.ParseInt(m.first(p), 10, 64); err == nil && (limit == 0 || n < limit) {

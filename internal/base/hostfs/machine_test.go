@@ -41,11 +41,14 @@ func TestFacts(t *testing.T) {
 	want := Facts{
 		MachineID: "0123abc", SystemUUID: "0123abc", BootID: "boot-1", KernelVersion: "6.1.0",
 		OSImage: "Debian GNU/Linux 12 (bookworm)",
-		CPUs:    4, MemoryBytes: 16384 << 10, SwapBytes: 4096, PIDMax: 10000, BootTime: time.Unix(1700000000, 0),
+		CPUs:    4, MemoryBytes: 16384 << 10, SwapBytes: 4096, BootTime: time.Unix(1700000000, 0),
 		HugePages: []HugePages{{2 << 20, 7}, {1 << 30, 1}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	if n := m.PIDMax(); n != 10000 {
+		t.Errorf("PIDMax %d", n)
 	}
 	if n, err := m.Tasks(); err != nil || n != 345 {
 		t.Errorf("Tasks %d, %v", n, err)
@@ -81,7 +84,7 @@ func TestFactsSayWhatIsMissing(t *testing.T) {
 func TestThisMachineHasFacts(t *testing.T) {
 	t.Parallel()
 	got, err := Machine{}.Facts()
-	if err != nil || got.CPUs < 1 || got.MemoryBytes == 0 || got.KernelVersion == "" || got.BootTime.IsZero() || got.PIDMax == 0 {
+	if err != nil || got.CPUs < 1 || got.MemoryBytes == 0 || got.KernelVersion == "" || got.BootTime.IsZero() || (Machine{}).PIDMax() == 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

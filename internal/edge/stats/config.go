@@ -72,9 +72,10 @@ type Machine struct {
 	MachineID, SystemUUID  string
 	BootID                 string
 	KernelVersion, OSImage string
-	MaxPID                 int64
-	// Tasks counts the tasks that run now; nil: not known.
-	Tasks func() (int64, error)
+	// Tasks counts the tasks that run now; nil: not known. MaxPID returns how many there can be; nil or 0: not known. Both read the kernel
+	// each time, because the limit may change.
+	Tasks  func() (int64, error)
+	MaxPID func() int64
 	// MemoryUsed returns the memory in bytes that all processes of a machine without control groups use; nil: it has no processes outside
 	// its pods.
 	MemoryUsed func() uint64

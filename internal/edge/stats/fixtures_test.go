@@ -237,7 +237,7 @@ func newStats(t *testing.T, change func(*Config)) *Stats {
 		NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(), Disk: disk{}, Volumes: disk{}, LogDir: "/var/log/pods", RootDir: "/var/lib/kubelet-of-no-machine",
 		Machine: func() Machine {
 			return Machine{CPUs: 4, Cores: 2, Sockets: 1, MemoryBytes: 16384000, SwapBytes: 1024, BootTime: at(-1000), MachineID: "m", SystemUUID: "s", BootID: "b",
-				KernelVersion: "6.1", OSImage: "Debian", MaxPID: 1000, Tasks: func() (int64, error) { return 77, nil }}
+				KernelVersion: "6.1", OSImage: "Debian", MaxPID: func() int64 { return 1000 }, Tasks: func() (int64, error) { return 77, nil }}
 		},
 		Now: func() time.Time { return at(0) }, Log: slog.New(slog.DiscardHandler),
 	}

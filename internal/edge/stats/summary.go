@@ -185,15 +185,20 @@ func networkStats(devices []device, at time.Time) *statsapi.NetworkStats {
 }
 
 func (s *Stats) rlimit(at time.Time) *statsapi.RlimitStats {
-	if s.machine().Tasks == nil || s.machine().MaxPID == 0 {
+	m := s.machine()
+	if m.Tasks == nil || m.MaxPID == nil {
 		return nil
 	}
-	tasks, err := s.machine().Tasks()
+	most := m.MaxPID()
+	if most == 0 {
+		return nil
+	}
+	tasks, err := m.Tasks()
 	if err != nil {
 		s.cfg.Log.Warn("cannot count tasks; stats are incomplete", "err", err)
 		return nil
 	}
-	return &statsapi.RlimitStats{Time: metav1.NewTime(at), MaxPID: ptr(s.machine().MaxPID), NumOfRunningProcesses: &tasks}
+	return &statsapi.RlimitStats{Time: metav1.NewTime(at), MaxPID: &most, NumOfRunningProcesses: &tasks}
 }
 
 // imageFs asks the runtime for the usage of the filesystems of images and of writable layers.

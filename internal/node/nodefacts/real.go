@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
@@ -36,8 +35,6 @@ type Real struct {
 	// AllAddresses makes Network return every address of the host, because configured node IPs are checked against them.
 	AllAddresses bool
 
-	pidMax atomic.Int64 // limit of process IDs, which Facts sets
-
 	mu       sync.Mutex // guards the last list of addresses
 	listed   []netip.Addr
 	listedAt time.Time
@@ -51,7 +48,6 @@ func (r *Real) Facts() (nodestatus.Machine, error) {
 	if err != nil {
 		return nodestatus.Machine{}, err
 	}
-	r.pidMax.Store(f.PIDMax)
 	m := nodestatus.Machine{
 		MachineID: f.MachineID, SystemUUID: f.SystemUUID, BootID: f.BootID, KernelVersion: f.KernelVersion, OSImage: f.OSImage,
 		CPUs: f.CPUs, MemoryBytes: int64(f.MemoryBytes), SwapBytes: int64(f.SwapBytes), HugePages: map[int64]int64{},
@@ -86,7 +82,7 @@ func (r *Real) Signals(context.Context) pressure.Signals {
 			r.disk(s, dir, pressure.ContainerfsAvailable, pressure.ContainerfsInodesFree)
 		}
 	}
-	if most := r.pidMax.Load(); most > 0 {
+	if most := r.Proc.PIDMax(); most > 0 { // read each time, because an administrator may change it
 		if used, err := r.Proc.Tasks(); err == nil {
 			s[pressure.PIDAvailable] = pressure.Observation{Available: most - used, Capacity: most}
 		}
@@ -96,6 +92,10 @@ func (r *Real) Signals(context.Context) pressure.Signals {
 		if used, ok := r.Pods(r.fewEnough(limit)); ok && limit > 0 {
 			s[pressure.AllocatableMemoryAvailable] = pressure.Observation{Available: limit - int64(used), Capacity: limit}
 		}
+	}
+	return s
+}
+
 // fewEnough returns how much memory pods may use, page cache included, so that the page cache need not be subtracted: if they use at most that
 // much, no threshold is met.
 func (r *Real) fewEnough(limit int64) uint64 {
@@ -104,10 +104,6 @@ func (r *Real) fewEnough(limit int64) uint64 {
 		few = min(few, limit-r.Wanted(limit))
 	}
 	return uint64(max(few, 0))
-}
-
-	}
-	return s
 }
 
 func (r *Real) disk(s pressure.Signals, dir string, bytes, inodes pressure.Signal) {

@@ -83,3 +83,27 @@ func TestPageCacheMeetsNoThreshold(t *testing.T) {
 		}
 	}
 }
+
+// An administrator changes the limits of process IDs while the agent runs. The next measurement uses the new limit.
+func TestTheLimitOfProcessIDsMayChange(t *testing.T) {
+	t.Parallel()
+	r := machine(t, map[string]string{
+		"sys/kernel/pid_max": "32768\n", "sys/kernel/threads-max": "8000000\n", "loadavg": "0 0 0 2/30000 6789\n",
+		"cpuinfo": "processor\t: 0\n", "meminfo": "MemTotal: 1024 kB\n",
+	})
+	if _, err := r.Facts(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		limit string
+		want  pressure.Observation
+	}{
+		{"32768\n", pressure.Observation{Available: 2768, Capacity: 32768}}, {"4194304\n", pressure.Observation{Available: 4164304, Capacity: 4194304}},
+		{"", pressure.Observation{Available: 7970000, Capacity: 8000000}},
+	} {
+		write(t, r, map[string]string{"sys/kernel/pid_max": c.limit})
+		if got := r.Signals(t.Context())[pressure.PIDAvailable]; got != c.want {
+			t.Errorf("pid_max %q: %+v, want %+v", c.limit, got, c.want)
+		}
+	}
+}
