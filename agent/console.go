@@ -243,14 +243,20 @@ func (l *looker) forget(all []*v1.Pod) {
 func (l *looker) lookNode(ctx context.Context, b *console.Board) {
 	a := l.a
 	a.refreshNode(ctx)
-	m := view.Measured{Signals: a.platform.signals(ctx), Thresholds: a.settings.Thresholds, CPU: l.cpu, Memory: l.memory}
-	if a.heartbeat != nil {
-		m.Lease = a.heartbeat.Renewed()
-	}
+	m := l.measured(ctx)
 	n := view.NodeOf(a.nodeObject(), l.view.List(), &m)
 	n.Standalone = a.deps.Client == nil
 	n.Name = cmp.Or(n.Name, a.cfg.NodeName)
 	b.Put("node", n)
+}
+
+// measured measures the node, and adds the thresholds in effect.
+func (l *looker) measured(ctx context.Context) view.Measured {
+	m := view.Measured{Signals: l.a.platform.signals(ctx), Thresholds: l.a.node.Settings().Thresholds, CPU: l.cpu, Memory: l.memory}
+	if l.a.heartbeat != nil {
+		m.Lease = l.a.heartbeat.Renewed()
+	}
+	return m
 }
 
 // lookWork stores in b the pods that wait for a slot to start (the gate), and the jobs that wait for a slot of the agent's scheduler.

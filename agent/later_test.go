@@ -27,15 +27,26 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 		return a.admit(p, nil)
 	}
 	spec := func(a *Agent) any { return a.specPolicy(&v1.Node{}) }
+	thresholds := func(a *Agent) any { // of the console, and for the memory of all pods
+		var shown []string
+		for _, t := range (&looker{a: a}).measured(t.Context()).Thresholds {
+			shown = append(shown, t.String())
+		}
+		return []any{shown, a.podsWanted(8 << 30)}
+	}
 	for field, c := range map[string]struct {
 		set  func(k *kubelet.KubeletConfiguration)
 		seen func(a *Agent) any
 	}{
-		"memorySwap.swapBehavior":     {func(k *kubelet.KubeletConfiguration) { k.MemorySwap.SwapBehavior = "LimitedSwap" }, spec},
-		"memoryThrottlingFactor":      {func(k *kubelet.KubeletConfiguration) { *k.MemoryThrottlingFactor = 0.7 }, spec},
-		"singleProcessOOMKill":        {func(k *kubelet.KubeletConfiguration) { *k.SingleProcessOOMKill = true }, spec},
-		"seccompDefault":              {func(k *kubelet.KubeletConfiguration) { *k.SeccompDefault = true }, spec},
-		"allowedUnsafeSysctls":        {func(k *kubelet.KubeletConfiguration) { k.AllowedUnsafeSysctls = []string{"net.*"} }, admits},
+		"memorySwap.swapBehavior": {func(k *kubelet.KubeletConfiguration) { k.MemorySwap.SwapBehavior = "LimitedSwap" }, spec},
+		"memoryThrottlingFactor":  {func(k *kubelet.KubeletConfiguration) { *k.MemoryThrottlingFactor = 0.7 }, spec},
+		"singleProcessOOMKill":    {func(k *kubelet.KubeletConfiguration) { *k.SingleProcessOOMKill = true }, spec},
+		"seccompDefault":          {func(k *kubelet.KubeletConfiguration) { *k.SeccompDefault = true }, spec},
+		"allowedUnsafeSysctls":    {func(k *kubelet.KubeletConfiguration) { k.AllowedUnsafeSysctls = []string{"net.*"} }, admits},
+		"evictionHard":            {func(k *kubelet.KubeletConfiguration) { k.EvictionHard = map[string]string{"memory.available": "300Mi"} }, thresholds},
+		"evictionMinimumReclaim": {func(k *kubelet.KubeletConfiguration) {
+			k.EvictionMinimumReclaim = map[string]string{"memory.available": "1Gi"}
+		}, func(a *Agent) any { return a.podsWanted(8 << 30) }},
 		"clusterDNS":                  {func(k *kubelet.KubeletConfiguration) { k.ClusterDNS = []string{"10.7.7.7"} }, func(a *Agent) any { return a.performFacts().ClusterDNS }},
 		"containerLogMaxSize":         {func(k *kubelet.KubeletConfiguration) { k.ContainerLogMaxSize = "7Mi" }, rotates},
 		"containerLogMaxFiles":        {func(k *kubelet.KubeletConfiguration) { *k.ContainerLogMaxFiles = 7 }, rotates},
