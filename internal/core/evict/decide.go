@@ -117,7 +117,7 @@ func (p *Plan) waits(in *Input) bool {
 // back reports whether an evicted pod has ended and has freed at least half of what it used. It returns false if the pod used nothing or
 // could not be measured.
 func (v *victim) back(now pressure.Signals) bool {
-	seen, measured := now[v.signal]
+	seen, measured := now.Read(v.signal)
 	return !v.endedAt.IsZero() && measured && v.used > 0 && seen.Available-v.available >= v.used-v.used/2
 }
 

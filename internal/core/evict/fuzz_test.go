@@ -175,7 +175,7 @@ func (w *world) check(p *evict.Plan) {
 	seen, ok := w.signals[p.For.Threshold.Signal]
 	limit := p.For.Threshold.Wanted(seen.Capacity)
 	switch {
-	case !ok || seen.Available >= limit:
+	case !ok || seen.Capacity <= 0 || seen.Available >= limit:
 		w.t.Fatalf("evicts for %s, which is %+v", p.For.Threshold, seen)
 	case !p.For.Due:
 		w.t.Fatalf("evicts for %s before its grace period is over", p.For.Threshold)

@@ -27,7 +27,7 @@ const (
 func Interval(policy *Policy, signals pressure.Signals) time.Duration {
 	next := longest
 	for _, t := range policy.Thresholds {
-		seen, ok := signals[t.Signal]
+		seen, ok := signals.Read(t.Signal)
 		if !ok {
 			continue
 		}

@@ -12,5 +12,5 @@
 //   - A soft threshold is due only after it was met for its whole grace period without a break.
 //   - A threshold stays met until its minimum reclaim is reached.
 //   - A signal that was not measured is never assumed to be fine: a condition is Unknown if it has thresholds and none
-//     of their signals was ever measured.
+//     of their signals was ever measured. A reading with a capacity of 0 counts as not measured, so it evicts no pod.
 package pressure

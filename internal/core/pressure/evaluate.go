@@ -80,7 +80,7 @@ type Result struct {
 	Memory, Disk, PID Status
 	// Met lists all thresholds that are met now. The resource that is reclaimed first comes first.
 	Met []Crossing
-	// Missing lists signals that have a threshold and were not measured.
+	// Missing lists signals that have a threshold and were not measured, or have a capacity of 0.
 	Missing []Signal
 	// Next is when the next grace period or transition period ends, so that the result changes without a new measurement; zero: never.
 	Next  time.Time
@@ -102,7 +102,7 @@ func Evaluate(in Input) Result {
 	for _, t := range in.Thresholds {
 		cond := t.Signal.Condition()
 		configured[cond] = true
-		obs, ok := in.Signals[t.Signal]
+		obs, ok := in.Signals.Read(t.Signal)
 		if !ok {
 			if !slices.Contains(res.Missing, t.Signal) {
 				res.Missing = append(res.Missing, t.Signal)

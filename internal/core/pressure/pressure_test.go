@@ -103,6 +103,9 @@ type step struct {
 	want string
 }
 
+// noCapacity is the value of step.free for a reading without a capacity.
+const noCapacity = -2
+
 func TestEvaluate(t *testing.T) {
 	t.Parallel()
 	reclaim := Value{Quantity: ptr(resource.MustParse("200Mi"))}
@@ -130,7 +133,8 @@ func TestEvaluate(t *testing.T) {
 		"a failed reading does not restart a grace period": {[]Threshold{{Signal: MemoryAvailable, Value: Value{Fraction: 0.5}, Grace: 3 * time.Minute}}, []step{
 			{0, 400, "True"}, {2, -1, "True"}, {3, 400, "True due"},
 		}},
-		"no threshold, no pressure": {nil, []step{{0, 1, "False"}}},
+		"without a capacity it is not measured": {[]Threshold{hard}, []step{{0, 200, "False"}, {1, noCapacity, "False"}, {2, 50, "True due"}, {3, noCapacity, "True"}}},
+		"no threshold, no pressure":             {nil, []step{{0, 1, "False"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,6 +144,8 @@ func TestEvaluate(t *testing.T) {
 				in := Input{Thresholds: tc.thresholds, TransitionPeriod: transitionPeriod, Previous: state, Now: start.Add(s.at * time.Minute)}
 				if s.free >= 0 {
 					in.Signals = Signals{MemoryAvailable: {Available: s.free * mi, Capacity: 1000 * mi}}
+				} else if s.free == noCapacity {
+					in.Signals = Signals{MemoryAvailable: {}}
 				}
 				res := Evaluate(in)
 				state = res.State

@@ -95,6 +95,13 @@ type Observation struct {
 // Signals are the readings that were taken together in one measurement. A signal that could not be read is absent.
 type Signals map[Signal]Observation
 
+// Read returns the reading of a signal; false: it was not read, or it has a capacity of 0. Some file systems report 0 for everything, which
+// does not mean that they are full.
+func (s Signals) Read(name Signal) (Observation, bool) {
+	o, ok := s[name]
+	return o, ok && o.Capacity > 0
+}
+
 // Value is an amount: absolute, or a fraction of the capacity. One of the two is set.
 type Value struct {
 	Quantity *resource.Quantity

@@ -76,7 +76,7 @@ func NodeOf(n *v1.Node, pods []*v1.Pod, m *Measured) Node {
 
 func thresholds(m *Measured) (out []Threshold) {
 	for _, t := range m.Thresholds {
-		o, ok := m.Signals[t.Signal]
+		o, ok := m.Signals.Read(t.Signal)
 		if !ok {
 			continue
 		}

@@ -68,7 +68,7 @@ func (in *NodeInput) pressure(ch *Change) {
 		if t.Signal.Condition() != ch.Condition {
 			continue
 		}
-		o, ok := in.Signals[t.Signal]
+		o, ok := in.Signals.Read(t.Signal)
 		if !ok {
 			unread = append(unread, string(t.Signal))
 			continue

@@ -225,7 +225,7 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 // short reports whether any threshold is met. Only then does a decision need the layout of the disks.
 func short(s pressure.Signals, thresholds []pressure.Threshold) bool {
 	return slices.ContainsFunc(thresholds, func(t pressure.Threshold) bool {
-		seen, ok := s[t.Signal]
+		seen, ok := s.Read(t.Signal)
 		return ok && seen.Available < t.Wanted(seen.Capacity)
 	})
 }
