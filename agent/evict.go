@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,10 +12,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/evict"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 	"github.com/wherry-node/wherry/internal/core/pressure"
 	"github.com/wherry-node/wherry/internal/edge/cgroup"
+	"github.com/wherry-node/wherry/internal/edge/stats"
 	"github.com/wherry-node/wherry/internal/node/evictor"
 	"github.com/wherry-node/wherry/internal/node/imagegc"
 )
@@ -131,32 +135,70 @@ func (a *Agent) podUsage(ctx context.Context, pods []*v1.Pod, use evict.Use) map
 	return out
 }
 
-// diskUsage measures what pods have on disk.
+// These constants bound the measurement of volumes. measuring is how many pods are measured at the same time. leastTime is the time that each
+// pod gets at least, even if not enough is left for all pods.
+const (
+	measuring = 4
+	leastTime = 5 * time.Second
+)
+
+// diskUsage measures what pods have on disk. If ctx has a deadline, the pods share the time that is left, so that a pod with very many files
+// does not use up the time of the others.
 func (a *Agent) diskUsage(ctx context.Context, pods []*v1.Pod, out map[types.UID]*evict.Usage) {
 	disks, err := a.stats.PodDisks(ctx, "")
 	if err != nil {
 		a.log.Warn("what containers have on disk is measured in part only", "err", err)
 	}
-	for _, p := range pods {
-		d := disks[p.UID]
-		u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs), NoLayers: d.NoLayers}
-		for _, c := range d.Containers {
-			u.Containers = append(u.Containers, evict.ContainerUsage{Name: c.Name, Disk: new(c.Layer + c.Logs)})
-		}
-		volumes, err := a.platform.volumes.Usage(ctx, p)
-		if err != nil {
-			a.log.Debug("volumes are measured in part only", "pod", p.Namespace+"/"+p.Name, "err", err)
-		}
-		for _, v := range volumes {
-			if !v.Memory {
-				u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+v.UsedBytes, u.Volumes.Inodes+v.InodesUsed
+	uses := make([]*evict.Usage, len(pods))
+	next := make(chan int)
+	var measurers sync.WaitGroup
+	for range measuring {
+		measurers.Go(func() {
+			for i := range next {
+				bounded, cancel := share(ctx, len(pods)-i)
+				uses[i] = a.diskUsageOf(bounded, pods[i], disks[pods[i].UID])
+				cancel()
 			}
-		}
-		if files, err := a.platform.volumes.FilesUsage(p.UID); err == nil {
-			u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+files.Bytes(), u.Volumes.Inodes+files.Inodes
-		}
-		out[p.UID] = u
+		})
 	}
+	for i := range pods {
+		next <- i
+	}
+	close(next)
+	measurers.Wait()
+	for i, p := range pods {
+		out[p.UID] = uses[i]
+	}
+}
+
+// share bounds the measurement of one of the pods that are left to an equal part of the time until the deadline of ctx.
+func share(ctx context.Context, left int) (context.Context, context.CancelFunc) {
+	deadline, bounded := ctx.Deadline()
+	if !bounded {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, max(time.Until(deadline)*measuring/time.Duration(left), leastTime))
+}
+
+// diskUsageOf measures what one pod has on disk. d is the usage of its containers.
+func (a *Agent) diskUsageOf(ctx context.Context, p *v1.Pod, d stats.PodDisk) *evict.Usage {
+	u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs), NoLayers: d.NoLayers}
+	for _, c := range d.Containers {
+		u.Containers = append(u.Containers, evict.ContainerUsage{Name: c.Name, Disk: new(c.Layer + c.Logs)})
+	}
+	volumes, err := a.platform.volumes.UsageNow(ctx, p)
+	for _, v := range volumes {
+		if !v.Memory {
+			u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+v.UsedBytes, u.Volumes.Inodes+v.InodesUsed
+		}
+	}
+	files, filesErr := a.platform.volumes.FilesUsage(p.UID)
+	u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+files.Bytes(), u.Volumes.Inodes+files.Inodes
+	if err = errors.Join(err, filesErr); err != nil {
+		a.log.Debug("volumes are measured in part only", "pod", p.Namespace+"/"+p.Name, "err", err)
+		u.NoVolumes, u.Evades = true, errors.Is(err, hostfs.ErrTooDeep) || errors.Is(err, hostfs.ErrMoved)
+	}
+	return u
 }
 
 // podsWanted returns how much of a limit of the pods' memory has to be available so that no threshold is met, in bytes.

@@ -68,6 +68,7 @@ type volumes interface {
 	perform.Volumes
 	Orphans(known func(types.UID) bool) ([]types.UID, error)
 	Usage(ctx context.Context, p *v1.Pod) ([]volume.Usage, error)
+	UsageNow(ctx context.Context, p *v1.Pod) ([]volume.Usage, error)
 	PersistentUsage(ctx context.Context, p *v1.Pod) ([]volume.Usage, error)
 	FilesUsage(uid types.UID) (volume.FilesUsage, error)
 	BoundFiles(uid types.UID) (volume.FilesUsage, error)

@@ -234,12 +234,12 @@ func missing(c pressure.Crossing) int64 {
 	return min(max(c.Threshold.Wanted(c.Observed.Capacity)-available, 0), maxAmount)
 }
 
-// blind reports whether the choice of a pod to evict must wait, because the runtime did not report how much containers have written to the
-// disk that is short. The wait lasts blindWithin at most; after that, the node decides with what it knows about each pod.
+// blind reports whether the choice of a pod to evict must wait, because what pods have on the disk that is short could be measured in part
+// only. The wait lasts blindWithin at most; after that, the node decides with what it knows about each pod.
 func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
 	s := c.Threshold.Signal
-	unknown := func(o Pod) bool { return o.Usage != nil && o.Usage.NoLayers }
-	if in.Layout.parts(s)&layers == 0 || !slices.ContainsFunc(in.Pods, unknown) {
+	unknown := func(o Pod) bool { return o.Usage != nil && o.Usage.unknown(s, in.Layout) != 0 }
+	if !slices.ContainsFunc(in.Pods, unknown) {
 		delete(p.State.blind, s)
 		return false
 	}
@@ -257,7 +257,7 @@ func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
 	return true
 }
 
-const whyBlind = ": what containers wrote could not be measured, measures again"
+const whyBlind = ": what pods have on the disk could be measured in part only, measures again"
 
 // evict plans the eviction of the first pod in the order that rank returns.
 func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {

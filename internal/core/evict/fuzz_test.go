@@ -90,7 +90,8 @@ func (w *world) build() {
 		one := evict.Pod{Pod: p}
 		if w.n(4) > 0 {
 			d := func() evict.Disk { return evict.Disk{Bytes: uint64(w.odd()), Inodes: uint64(w.odd())} }
-			one.Usage = &evict.Usage{Memory: uint64(w.odd()), Processes: uint64(w.odd()), Volumes: d(), Logs: d(), Layers: d(), NoLayers: w.n(8) == 0}
+			one.Usage = &evict.Usage{Memory: uint64(w.odd()), Processes: uint64(w.odd()), Volumes: d(), Logs: d(), Layers: d(), NoLayers: w.n(8) == 0, NoVolumes: w.n(8) == 0}
+			one.Usage.Evades = one.Usage.NoVolumes && w.n(2) == 0
 			one.Usage.Containers = []evict.ContainerUsage{{Name: "c", Memory: new(one.Usage.Memory), Disk: new(one.Usage.Logs.Bytes)}, {Name: "other"}}
 		}
 		if w.n(8) == 0 {

@@ -77,6 +77,7 @@ type claim struct {
 	used     int64 // what the pod uses of the scarce resource: bytes, inodes or processes
 	request  int64 // what the pod requests of it; 0 for inodes and processes, which cannot be requested
 	exceeds  bool
+	evades   bool // used is too small, and the pod itself prevents a complete measurement
 	priority int32
 }
 
@@ -117,7 +118,21 @@ func claimOf(p *Pod, s pressure.Signal, l Layout) claim {
 	}
 	// For process IDs, it does not matter whether a pod uses more than it requests: "Pods are ranked for process IDs by priority".
 	c.exceeds = c.used > c.request && s != pressure.PIDAvailable
+	if c.evades = p.Usage != nil && p.Usage.Evades && p.Usage.unknown(s, l)&volumes != 0; c.evades {
+		c.exceeds = true
+	}
 	return c
+}
+
+// unknown returns which parts of a pod's data on the file system of a signal could not be measured completely.
+func (u *Usage) unknown(s pressure.Signal, l Layout) (missing part) {
+	if u.NoVolumes {
+		missing |= volumes
+	}
+	if u.NoLayers {
+		missing |= layers
+	}
+	return missing & l.parts(s)
 }
 
 // of returns how much a pod uses of the resource that a signal measures.
@@ -152,7 +167,8 @@ func amount(n uint64) int64 { return int64(min(n, uint64(maxAmount))) }
 // rank returns the pods that may be evicted for a signal, in the order in which they are to be evicted. "The kubelet uses the
 // following parameters to determine the Pod eviction order: whether the Pod's resource usage exceeds requests, Pod Priority, the
 // Pod's resource usage relative to requests." For process IDs only the priority and the number of processes count. A pod that
-// could not be measured counts as if it used nothing, because its end might free nothing. Of equal pods the youngest comes first.
+// could not be measured counts as if it used nothing, because its end might free nothing. A pod that evades the measurement of its volumes
+// counts as if it used the most: otherwise it could fill the disk, and the other pods would be evicted. Of equal pods the youngest comes first.
 func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 	all := claims(pods, s, l, now)
 	slices.SortFunc(all, func(a, b claim) int { return a.compare(&b) })
@@ -161,16 +177,23 @@ func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 
 // compare returns a negative number if a is evicted before b.
 func (c *claim) compare(b *claim) int {
-	if c.exceeds != b.exceeds {
-		if c.exceeds {
-			return -1
-		}
-		return 1
-	}
 	return cmp.Or(
+		ahead(c.exceeds, b.exceeds),
 		cmp.Compare(c.priority, b.priority),
+		ahead(c.evades, b.evades),
 		cmp.Compare(b.over(), c.over()),
 		-c.pod.Pod.CreationTimestamp.Time.Compare(b.pod.Pod.CreationTimestamp.Time),
 		strings.Compare(string(c.pod.Pod.UID), string(b.pod.Pod.UID)),
 	)
+}
+
+// ahead returns a negative number if only a is true, and a positive number if only b is true.
+func ahead(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }

@@ -103,6 +103,12 @@ func (s *node) command(f []string) {
 		s.next.Images, _ = strconv.Atoi(f[3])
 		s.next.Bytes = uint64(s.bytes(f[5]))
 		s.frees[pressure.Signal(f[7])] = s.bytes(f[8])
+	case "walked": // the volumes of a pod can be measured again: walked writer 5Gi
+		for i := range s.pods {
+			if s.pods[i].Pod.Name == f[1] {
+				s.pods[i].Usage.NoVolumes, s.pods[i].Usage.Evades, s.pods[i].Usage.Volumes.Bytes = false, false, uint64(s.bytes(f[2]))
+			}
+		}
 	case "measured": // the writable layers of a pod's containers can be measured again: measured writer 5Gi
 		for i := range s.pods {
 			if s.pods[i].Pod.Name == f[1] {
@@ -134,7 +140,7 @@ func (s *node) configure(f []string) {
 }
 
 // addPod reads "pod NAME key=value...": priority, request, uses (memory), storage-request, volumes, logs, layers (bytes), inodes,
-// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, pod-request (a request of the whole pod).
+// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, no-volumes, evades, pod-request (a request of the whole pod).
 func (s *node) addPod(f []string) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f[1], Namespace: "default", UID: types.UID(f[1]), Annotations: map[string]string{}}}
 	p.CreationTimestamp = metav1.NewTime(s.now.Add(time.Duration(len(s.pods)) * time.Second))
@@ -175,6 +181,10 @@ func (s *node) addPod(f []string) {
 			endsBy = s.now.Add(s.duration(value))
 		case "no-layers":
 			u.NoLayers = true
+		case "no-volumes":
+			u.NoVolumes = true
+		case "evades":
+			u.NoVolumes, u.Evades = true, true
 		case "unmeasured":
 			u = nil
 		default:

@@ -116,12 +116,19 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	case what(c.Threshold.Signal) != "": // inodes and processes cannot be requested
 		fmt.Fprintf(&b, "; the pod has %s %s", c.Threshold.Signal.Amount(first.used), what(c.Threshold.Signal))
 	case first.exceeds:
+	case first.evades:
+		fmt.Fprintf(&b, "; directories in the pod's volumes lie too deep in each other or are moved all the time, so the pod counts as the one that uses the most; found: %s",
+			strings.TrimSpace(c.Threshold.Signal.Amount(first.used)+" "+what(c.Threshold.Signal)))
 		fmt.Fprintf(&b, "; the pod uses %s, %s more than it requests", c.Threshold.Signal.Amount(first.used), c.Threshold.Signal.Amount(first.over()))
 	default:
 		fmt.Fprintf(&b, "; no pod uses more than it requests, and this one uses %s", c.Threshold.Signal.Amount(first.used))
 	}
-	if u := first.pod.Usage; u != nil && u.NoLayers && in.Layout.parts(c.Threshold.Signal)&layers != 0 {
-		b.WriteString(" beside what its containers wrote, which could not be measured")
+	if u := first.pod.Usage; u != nil {
+		unknown := u.unknown(c.Threshold.Signal, in.Layout)
+		if first.evades {
+			unknown &^= volumes // said before
+		}
+		b.WriteString(beside(unknown))
 	}
 	fmt.Fprintf(&b, ", priority %d", first.priority)
 	if len(order) > 1 {
@@ -139,6 +146,21 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 // what returns the name of the unit of a signal, for example "inodes"; "": bytes.
 func what(s pressure.Signal) string {
 	switch s {
+// beside names the parts of a pod's data that could not be measured completely.
+func beside(unknown part) string {
+	var parts []string
+	if unknown&layers != 0 {
+		parts = append(parts, "what its containers wrote")
+	}
+	if unknown&volumes != 0 {
+		parts = append(parts, "a part of its volumes")
+	}
+	if parts == nil {
+		return ""
+	}
+	return " beside " + strings.Join(parts, " and ") + ", which could not be measured"
+}
+
 	case pressure.PIDAvailable:
 		return "processes"
 	case pressure.NodefsInodesFree, pressure.ImagefsInodesFree, pressure.ContainerfsInodesFree:

@@ -90,8 +90,12 @@ type Usage struct {
 	// Volumes is the use of emptyDirs on disk and of the files that the agent created. Logs is the use of container logs. Layers
 	// is the use of the containers' writable layers.
 	Volumes, Logs, Layers Disk
-	// NoLayers: the writable layers could not be measured, so Layers is too small.
-	NoLayers   bool
+	// NoLayers: the writable layers could not be measured, so Layers is too small. NoVolumes: the volumes could be measured in part only,
+	// so Volumes is too small.
+	NoLayers, NoVolumes bool
+	// Evades, with NoVolumes: the directories in a volume lie too deep in each other, or were moved all the time during the measurement. Only
+	// the pod itself can have made them so.
+	Evades     bool
 	Containers []ContainerUsage // containers sorted by name
 }
 

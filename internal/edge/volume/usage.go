@@ -64,6 +64,19 @@ type walked struct {
 // minute. If a walk fails, it uses the part that the walk found, or the last result if that is larger. It leaves out volumes that
 // do not exist yet. The error joins the errors of all volumes that it could not measure completely.
 func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
+	return v.ownUsage(ctx, p, usageTTL)
+}
+
+// UsageNow measures the volumes of a pod as Usage does, but walks each volume again.
+func (v *Volumes) UsageNow(ctx context.Context, p *v1.Pod) ([]Usage, error) {
+	return v.ownUsage(ctx, p, 0)
+}
+
+// UsageNow returns nothing, because no volume uses disk space.
+func (m *InMemory) UsageNow(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
+
+// ownUsage measures the volumes of a pod that the agent made. It does not walk a volume again whose last walk is younger than maxAge.
+func (v *Volumes) ownUsage(ctx context.Context, p *v1.Pod, maxAge time.Duration) ([]Usage, error) {
 	var all []Usage
 	var errs []error
 	for _, vol := range usedVolumes(p) {
@@ -71,7 +84,7 @@ func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
 		if err != nil || (k != kindEmptyDir && !k.files()) {
 			continue
 		}
-		u, err := v.usage(ctx, p.UID, vol.Name, v.layout.volume(p.UID, k, vol.Name))
+		u, err := v.usage(ctx, p.UID, vol.Name, v.layout.volume(p.UID, k, vol.Name), maxAge)
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
@@ -83,7 +96,7 @@ func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
 	return all, errors.Join(errs...)
 }
 
-func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string) (Usage, error) {
+func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string, maxAge time.Duration) (Usage, error) {
 	capacity, available, inodes, inodesFree, err := v.cfg.Host.DiskSpace(dir)
 	if err != nil {
 		return Usage{}, err
@@ -96,12 +109,12 @@ func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string) (U
 		u.UsedBytes, u.InodesUsed = capacity-available, inodes-inodesFree
 		return u, nil
 	}
-	w, err := v.walk(ctx, uid, dir)
+	w, err := v.walk(ctx, uid, dir, maxAge)
 	u.UsedBytes, u.InodesUsed, u.Time = w.bytes, w.inodes, w.at
 	return u, err
 }
 
-func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, error) {
+func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string, maxAge time.Duration) (walked, error) {
 	v.walks.mu.Lock()
 	last, known := v.walks.pods[uid][dir]
 	if v.walks.pods[uid] == nil {
@@ -109,7 +122,7 @@ func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, 
 	}
 	v.walks.mu.Unlock()
 	now := time.Now()
-	if known && now.Sub(last.at) < usageTTL {
+	if known && now.Sub(last.at) < maxAge {
 		return last, nil
 	}
 	bytes, inodes, err := v.cfg.Host.DiskUsage(ctx, dir)

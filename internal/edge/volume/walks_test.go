@@ -34,7 +34,7 @@ func TestWalkOfARemovedPodIsForgotten(t *testing.T) {
 			uid = "goes"
 			host.during = func() { v.walks.forget(uid) }
 		}
-		if w, err := v.walk(t.Context(), uid, "/dir"); err != nil || w.bytes != 1 {
+		if w, err := v.walk(t.Context(), uid, "/dir", usageTTL); err != nil || w.bytes != 1 {
 			t.Fatalf("walked %+v, %v", w, err)
 		}
 	}

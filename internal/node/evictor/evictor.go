@@ -52,8 +52,9 @@ type Config struct {
 	// Layout returns which file systems the node has. It must not block.
 	Layout func() evict.Layout
 	Pods   Pods
-	// Usage measures what pods use: either disks, or memory and processes. A pod that cannot be measured is absent. A measurement
-	// of disks may take long.
+	// Usage measures what pods use: either disks, or memory and processes. A pod that cannot be measured is absent; of a pod that can be
+	// measured in part, the result says so. A measurement of disks may take long, and must not use an older result: the disk has changed
+	// since the last eviction.
 	Usage func(ctx context.Context, pods []*v1.Pod, use evict.Use) map[types.UID]*evict.Usage
 	// RemoveImages removes all unused images. It returns their number and their size. Nil: nothing is removed.
 	RemoveImages func(ctx context.Context) (images int, bytes uint64, err error)
