@@ -23,8 +23,10 @@ const (
 	// waitStep is the period of measurements while the node waits for the end of a pod.
 	waitStep = 500 * time.Millisecond
 	// againAfter is how long the node waits after it has found no pod to evict. If the shortage continues, it then tries again to
-	// remove containers and images, and to find a pod.
+	// remove containers and images, and to find a pod. For a disk the wait doubles each time up to againMost, unless something was removed:
+	// a try reads all files of all pods, and a node with DiskPressure gets no new pod that could be evicted.
 	againAfter = 10 * time.Second
+	againMost  = 5 * time.Minute
 	// blindWithin is how long the node delays the choice of a pod to evict because the pods could not be measured completely. blindStep
 	// is the time until it measures them again.
 	blindWithin = 10 * time.Second
@@ -45,7 +47,7 @@ func Decide(in Input) Plan {
 	})
 	p.State.pressure = p.Pressure.State
 	p.wake(p.Pressure.Next)
-	p.forget(in.Now)
+	p.forget()
 	if in.Hold {
 		return p
 	}
@@ -59,8 +61,11 @@ func Decide(in Input) Plan {
 			return p
 		}
 	}
-	if waits {
-		p.For, p.Why = waited.For, waited.Why
+	switch {
+	case waits:
+		p.For, p.Pause, p.Why = waited.For, waited.Pause, waited.Why
+	case p.For.Threshold.Signal == "" && len(p.Stuck) > 0:
+		p.Why = NoPod(p.Stuck[0])
 	}
 	return p
 }
@@ -74,14 +79,14 @@ func (p *Plan) presses() bool {
 }
 
 // forget deletes what State remembers about shortages that are over.
-func (p *Plan) forget(now time.Time) {
+func (p *Plan) forget() {
 	due := map[pressure.Signal]bool{}
 	for _, c := range p.Pressure.Met {
 		due[c.Threshold.Signal] = due[c.Threshold.Signal] || c.Due
 	}
 	maps.DeleteFunc(p.State.tried, func(s pressure.Signal, _ attempt) bool { return !due[s] })
 	maps.DeleteFunc(p.State.blind, func(s pressure.Signal, _ blindness) bool { return !due[s] })
-	maps.DeleteFunc(p.State.stuck, func(s pressure.Signal, at time.Time) bool { return !due[s] || !now.Before(at.Add(againAfter)) })
+	maps.DeleteFunc(p.State.stuck, func(s pressure.Signal, _ dead) bool { return !due[s] })
 }
 
 // waits reports whether the node still waits for the last evicted pod, because the pod has not ended, or because the memory or disk space
@@ -109,6 +114,7 @@ func (p *Plan) waits(in *Input) bool {
 		return p.waits(&next)
 	}
 	p.For, _ = p.crossing(v.signal)
+	p.Pause = ForEvicted
 	p.Why = fmt.Sprintf("waits for the evicted pod %s %s", v.name, what)
 	p.wake(in.Now.Add(waitStep))
 	return true
@@ -140,32 +146,33 @@ func (p *Plan) crossing(s pressure.Signal) (found pressure.Crossing, ok bool) {
 // relieve plans the next step for a shortage. It returns false if nothing can be done about it now.
 func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 	s := c.Threshold.Signal
-	if at, stuck := p.State.stuck[s]; stuck {
-		p.wake(at.Add(againAfter))
+	if end, stuck := p.State.stuck[s]; stuck && in.Now.Before(end.at.Add(end.wait)) {
+		p.Stuck = append(p.Stuck, c)
+		p.wake(end.at.Add(end.wait))
 		return false
 	}
 	use := useOf(s)
 	if use == DiskUse && (in.Busy || in.Layout.Unknown) {
-		p.For, p.Why = c, Shortage(c)+": the node removes what it can, or measures what pods use"
+		p.For, p.Pause, p.Why = c, ForWork, Shortage(c)+": the node removes what it can, or measures what pods use"
 		if in.Layout.Unknown {
-			p.Why = Shortage(c) + ": the runtime has not said yet on which disk it keeps images and layers"
+			p.Pause, p.Why = ForLayout, Shortage(c)+": the runtime has not said yet on which disk it keeps images and layers"
 		}
 		p.wake(in.Now.Add(waitStep))
 		return false
 	}
 	if steps, last := in.Layout.steps(s), p.State.tried[s]; steps != 0 && last.goesOn(in.Tried, c.Observed.Available) {
-		p.For, p.Reclaim = c, steps
+		p.For, p.Pause, p.Reclaim = c, NoPause, steps
 		p.Why = fmt.Sprintf("%s: removes %s before a pod has to go", Shortage(c), steps)
 		set(&p.State.tried, s, attempt{times: last.times + 1, available: c.Observed.Available})
 		return true
 	}
 	if in.Measured&use == 0 {
 		if again := p.State.blind[s].last.Add(blindStep); in.Now.Before(again) {
-			p.For, p.Why = c, Shortage(c)+whyBlind
+			p.For, p.Pause, p.Why = c, ForUsage, Shortage(c)+whyBlind
 			p.wake(again)
 			return false
 		}
-		p.For, p.Measure = c, use
+		p.For, p.Pause, p.Measure = c, NoPause, use
 		p.Why = Shortage(c) + ": measures what pods use"
 		return true
 	}
@@ -177,15 +184,28 @@ func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 	}
 	order := rank(in.Pods, s, in.Layout, in.Now)
 	if len(order) == 0 {
-		set(&p.State.stuck, s, in.Now)
-		delete(p.State.tried, s)
-		p.For, p.Why = c, Shortage(c)+": no pod can be evicted"
-		p.wake(in.Now.Add(againAfter))
+		p.giveUp(in, c)
 		return false
 	}
-	p.For = c
+	p.For, p.Pause = c, NoPause
 	p.evict(in, c, order)
 	return true
+}
+
+// giveUp records that no pod can be evicted for a shortage, and how long the node waits until it tries again.
+func (p *Plan) giveUp(in *Input, c pressure.Crossing) {
+	s := c.Threshold.Signal
+	end := dead{at: in.Now, wait: againAfter}
+	if t := in.Tried; t != nil {
+		end.removed = t.Containers + t.Images
+	}
+	if last, again := p.State.stuck[s]; again && useOf(s) == DiskUse && end.removed == last.removed {
+		end.wait = min(2*last.wait, againMost)
+	}
+	set(&p.State.stuck, s, end)
+	delete(p.State.tried, s)
+	p.Stuck = append(p.Stuck, c)
+	p.wake(in.Now.Add(end.wait))
 }
 
 // goesOn reports whether the node should remove containers and images (again) before it evicts a pod: it has not tried yet, or the last
@@ -223,7 +243,8 @@ func (p *Plan) endsAnyway(in *Input, c pressure.Crossing) bool {
 	if first == nil || brings < missing(c)/2 {
 		return false
 	}
-	p.For, p.Why = c, fmt.Sprintf("%s: waits for pod %s/%s, which ends anyway", Shortage(c), first.Pod.Namespace, first.Pod.Name)
+	p.For, p.Pause = c, ForEnding
+	p.Why = fmt.Sprintf("%s: waits for pod %s/%s, which ends anyway", Shortage(c), first.Pod.Namespace, first.Pod.Name)
 	p.wake(in.Now.Add(waitStep))
 	return true
 }
@@ -252,7 +273,7 @@ func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
 	if !in.Now.Before(b.since.Add(blindWithin)) {
 		return false
 	}
-	p.For, p.Why = c, Shortage(c)+whyBlind
+	p.For, p.Pause, p.Why = c, ForUsage, Shortage(c)+whyBlind
 	p.wake(in.Now.Add(blindStep))
 	return true
 }
@@ -273,6 +294,7 @@ func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 	e.Message, e.Annotations = message(first.pod, c)
 	e.Why = why(in, c, order)
 	p.Evict, p.Why = e, e.Why
+	delete(p.State.stuck, c.Threshold.Signal)
 	if v := p.State.victim; v != nil && v.uid == e.Pod.UID {
 		p.State.victim = nil // the same pod is evicted again, now without a grace period; this replaces its first eviction
 	}

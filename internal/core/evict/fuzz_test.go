@@ -163,6 +163,9 @@ func (w *world) check(p *evict.Plan) {
 	if n := btoi(p.Reclaim != 0) + btoi(p.Measure != 0) + btoi(p.Evict != nil); n > 1 {
 		w.t.Fatal("a plan wants more than one thing")
 	}
+	if (p.Reclaim != 0 || p.Measure != 0 || p.Evict != nil) && p.Pause != evict.NoPause {
+		w.t.Fatalf("a plan acts and pauses (%d)", p.Pause)
+	}
 	if d := evict.Interval(&w.policy, w.signals); d <= 0 || d > 10*time.Second {
 		w.t.Fatalf("interval %s", d)
 	}

@@ -37,6 +37,9 @@ func Shortage(c pressure.Crossing) string {
 	return text
 }
 
+// NoPod describes a threshold that is met and for which no pod can be evicted, in a text for people.
+func NoPod(c pressure.Crossing) string { return Shortage(c) + ": no pod can be evicted" }
+
 // format writes an amount of the resource that is short: bytes as 50Mi, other amounts as numbers.
 func format(c pressure.Crossing, n int64) string {
 	switch c.Threshold.Signal.Resource() {
@@ -113,12 +116,12 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	switch {
 	case first.pod.Usage == nil:
 		b.WriteString("; what the pod uses could not be measured")
-	case what(c.Threshold.Signal) != "": // inodes and processes cannot be requested
-		fmt.Fprintf(&b, "; the pod has %s %s", c.Threshold.Signal.Amount(first.used), what(c.Threshold.Signal))
-	case first.exceeds:
 	case first.evades:
 		fmt.Fprintf(&b, "; directories in the pod's volumes lie too deep in each other or are moved all the time, so the pod counts as the one that uses the most; found: %s",
 			strings.TrimSpace(c.Threshold.Signal.Amount(first.used)+" "+what(c.Threshold.Signal)))
+	case what(c.Threshold.Signal) != "": // inodes and processes cannot be requested
+		fmt.Fprintf(&b, "; the pod has %s %s", c.Threshold.Signal.Amount(first.used), what(c.Threshold.Signal))
+	case first.exceeds:
 		fmt.Fprintf(&b, "; the pod uses %s, %s more than it requests", c.Threshold.Signal.Amount(first.used), c.Threshold.Signal.Amount(first.over()))
 	default:
 		fmt.Fprintf(&b, "; no pod uses more than it requests, and this one uses %s", c.Threshold.Signal.Amount(first.used))
@@ -143,9 +146,6 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	return b.String()
 }
 
-// what returns the name of the unit of a signal, for example "inodes"; "": bytes.
-func what(s pressure.Signal) string {
-	switch s {
 // beside names the parts of a pod's data that could not be measured completely.
 func beside(unknown part) string {
 	var parts []string
@@ -161,6 +161,9 @@ func beside(unknown part) string {
 	return " beside " + strings.Join(parts, " and ") + ", which could not be measured"
 }
 
+// what returns the name of the unit of a signal, for example "inodes"; "": bytes.
+func what(s pressure.Signal) string {
+	switch s {
 	case pressure.PIDAvailable:
 		return "processes"
 	case pressure.NodefsInodesFree, pressure.ImagefsInodesFree, pressure.ContainerfsInodesFree:

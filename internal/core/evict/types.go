@@ -156,8 +156,15 @@ type State struct {
 	pressure pressure.State
 	victim   *victim
 	tried    map[pressure.Signal]attempt   // the attempts to reclaim since the last eviction
-	stuck    map[pressure.Signal]time.Time // when the node last found no pod to evict for the signal
+	stuck    map[pressure.Signal]dead      // shortages for which the node has found no pod to evict, by signal
 	blind    map[pressure.Signal]blindness // since when pods could not be measured completely, by signal
+}
+
+// dead describes a dead end: a shortage for which nothing could be removed and no pod could be evicted.
+type dead struct {
+	at      time.Time     // when the node last found that
+	wait    time.Duration // time until the node tries again
+	removed int           // how many containers and images were removed until then
 }
 
 // attempt records how often a plan had a Reclaim, and how much was available at the last one.
@@ -194,11 +201,24 @@ func (s State) Victim() types.UID {
 	return s.victim.uid
 }
 
+// Pause is what the node waits for before it does more about a shortage.
+type Pause uint8
+
+// These are the pauses.
+const (
+	NoPause    Pause = iota
+	ForWork          // the work that an earlier plan asked for has not ended
+	ForLayout        // the runtime has not said where it keeps images and layers
+	ForUsage         // what pods have on the disk could be measured in part only, and is measured again
+	ForEnding        // pods end anyway
+	ForEvicted       // the pod that was evicted last has not ended, or what it used is not available again
+)
+
 // Plan is the result of a decision.
 type Plan struct {
 	// Pressure contains the node's conditions.
 	Pressure pressure.Result
-	// For is the threshold that caused the rest of the plan; the zero value: no threshold is due.
+	// For is the threshold that caused the rest of the plan, except Stuck; the zero value: nothing is done about any threshold.
 	For pressure.Crossing
 	// At most one of Reclaim, Measure and Evict is set.
 
@@ -209,6 +229,10 @@ type Plan struct {
 	Measure Use
 	// Evict is the pod to evict; nil: none.
 	Evict *Eviction
+	// Pause is what the node waits for. It is set only if Reclaim, Measure and Evict are not.
+	Pause Pause
+	// Stuck lists the thresholds that are due and for which no pod can be evicted. The node tries again later.
+	Stuck []pressure.Crossing
 	// WakeAt is the latest time of the next measurement, even if Interval says later; zero: Interval alone decides.
 	WakeAt time.Time
 	// Why explains to people what the node does, or what it waits for; "": nothing is short.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,12 +21,15 @@ import (
 // reasonThresholdMet is the reason of the node's event when a threshold is met.
 const reasonThresholdMet = "EvictionThresholdMet"
 
-// These constants limit the work that may take long and therefore runs in a goroutine of its own, and how often a signal gets an event.
+// These constants limit the work that may take long and therefore runs in a goroutine of its own, and how often a resource gets an event.
 const (
 	deadWithin    = 10 * time.Second // time for the removal of dead containers
 	imagesWithin  = time.Minute      // time for the removal of unused images
 	measureWithin = 30 * time.Second // time for the measurement of pods' files on disk
-	sayAgain      = 10 * time.Second // time between two events for one signal
+	// sayNext is the shortest time between the events of two shortages of one resource, and sayAgain the time between two events of the same
+	// shortage. A Node gets only a few warnings per hour, and other parts of the agent need them too.
+	sayNext  = 5 * time.Minute
+	sayAgain = 15 * time.Minute
 )
 
 // Pods are the pods of the node.
@@ -81,8 +85,8 @@ type Evictor struct {
 	// Only the rounds use these fields. Other goroutines (see besideRounds) add their results to found.
 	state evict.State
 	tried *evict.Tried
-	doing string // the subject of the last plan; "": nothing was short
-	said  map[pressure.Signal]time.Time
+	doing map[step]bool // what was logged about the thresholds that are met
+	said  map[v1.ResourceName]said
 	busy  bool
 	// unsettled is when the first round was that did not know the pods; zero: the pods are known.
 	unsettled time.Time
@@ -96,9 +100,18 @@ type finding struct {
 	disks map[types.UID]*evict.Usage
 }
 
+// step is what a plan does about a threshold: one line of the log.
+type step struct{ threshold, what string }
+
+// said is when the last event about a resource was recorded, and whether the shortage has ended since then.
+type said struct {
+	at   time.Time
+	over bool
+}
+
 // New returns an Evictor; it starts nothing.
 func New(cfg Config) *Evictor {
-	e := &Evictor{cfg: cfg, policy: &cfg.Policy, said: map[pressure.Signal]time.Time{}}
+	e := &Evictor{cfg: cfg, policy: &cfg.Policy, doing: map[step]bool{}, said: map[v1.ResourceName]said{}}
 	e.rounds = rounds.New(e.turn)
 	return e
 }
@@ -255,8 +268,9 @@ func (e *Evictor) next(p *evict.Plan, in *evict.Input) time.Duration {
 	return max(wait, leastWait)
 }
 
-// publish stores the pressure conditions of a plan. It logs a change of the conditions. It also logs a plan that differs from the last one
-// in its threshold, its actions or its victim, unless the plan evicts a pod.
+// publish stores the pressure conditions of a plan. It logs a change of the conditions, and what the plan does about a threshold (unless it
+// evicts a pod, which evict logs). While a threshold stays met, the node may try the same steps again and again; each is logged once, and
+// once more after each eviction.
 func (e *Evictor) publish(p *evict.Plan) {
 	e.mu.Lock()
 	changed := e.known && (e.result.Memory != p.Pressure.Memory || e.result.Disk != p.Pressure.Disk || e.result.PID != p.Pressure.PID)
@@ -266,23 +280,54 @@ func (e *Evictor) publish(p *evict.Plan) {
 		e.cfg.Log.Info("pressure", "memory", p.Pressure.Memory, "disk", p.Pressure.Disk, "pid", p.Pressure.PID)
 		e.cfg.Changed()
 	}
-	kind := ""
-	if p.For.Threshold.Signal != "" {
-		kind = fmt.Sprint(p.For.Threshold, p.Reclaim, p.Measure, p.Evict != nil, p.State.Victim())
+	e.forget(p.Pressure.Met)
+	for _, c := range p.Stuck {
+		e.log(c.Threshold, "stuck", evict.NoPod(c))
 	}
-	if kind != e.doing && kind != "" && p.Evict == nil {
-		e.cfg.Log.Info("eviction", "for", p.For.Threshold.String(), "what", p.Why)
+	switch s := p.For.Threshold; {
+	case s.Signal == "":
+	case p.Evict != nil:
+		maps.DeleteFunc(e.doing, func(done step, _ bool) bool { return done.threshold == s.String() })
+	default:
+		e.log(s, fmt.Sprint(p.Reclaim, p.Measure, p.Pause, p.State.Victim()), p.Why)
 	}
-	e.doing = kind
+}
+
+// log writes what the node does about a threshold, unless it has done so before. what identifies the step.
+func (e *Evictor) log(t pressure.Threshold, what, why string) {
+	s := step{t.String(), what}
+	if !e.doing[s] {
+		e.doing[s] = true
+		e.cfg.Log.Info("eviction", "for", s.threshold, "what", why)
+	}
+}
+
+// forget notes which shortages have ended.
+func (e *Evictor) forget(met []pressure.Crossing) {
+	maps.DeleteFunc(e.doing, func(s step, _ bool) bool {
+		return !slices.ContainsFunc(met, func(c pressure.Crossing) bool { return c.Threshold.String() == s.threshold })
+	})
+	for resource, last := range e.said {
+		if !slices.ContainsFunc(met, func(c pressure.Crossing) bool { return c.Threshold.Signal.Resource() == resource }) {
+			last.over = true
+			e.said[resource] = last
+		}
+	}
 }
 
 // announce records the node's event for a threshold that is met.
 func (e *Evictor) announce(p *evict.Plan, now time.Time) {
-	s := p.For.Threshold.Signal
-	if last, ok := e.said[s]; ok && now.Sub(last) < sayAgain {
-		return
+	resource := p.For.Threshold.Signal.Resource()
+	if last, ok := e.said[resource]; ok {
+		wait := sayAgain
+		if last.over {
+			wait = sayNext
+		}
+		if now.Sub(last.at) < wait {
+			return
+		}
 	}
-	e.said[s] = now
+	e.said[resource] = said{at: now}
 	e.cfg.NodeEvent(v1.EventTypeWarning, reasonThresholdMet, evict.ThresholdMet(p.For))
 }
 
@@ -317,7 +362,11 @@ func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 			t.Err = err.Error()
 		}
 	}
-	e.cfg.Log.Info("removed to free disk space", "containers", t.Containers, "images", t.Images, "bytes", t.Bytes, "more", t.More, "err", t.Err)
+	level := slog.LevelInfo
+	if t.Containers+t.Images == 0 && t.Err == "" {
+		level = slog.LevelDebug // a shortage that cannot be relieved is tried again and again
+	}
+	e.cfg.Log.Log(ctx, level, "removed to free disk space", "containers", t.Containers, "images", t.Images, "bytes", t.Bytes, "more", t.More, "err", t.Err)
 	return t
 }
 

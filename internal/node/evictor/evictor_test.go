@@ -1,9 +1,13 @@
 package evictor
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,6 +38,10 @@ type node struct {
 	changes int
 	events  []string
 	looks   int
+	removes int // how often images were to be removed
+	// critical: no pod can be evicted. log receives the log; nil: nothing does.
+	critical bool
+	log      io.Writer
 }
 
 func newNode() *node { return &node{memory: map[types.UID]int64{}, disk: map[types.UID]int64{}} }
@@ -59,6 +67,9 @@ func (n *node) Holders() (out []syncloop.Holder) {
 	defer n.mu.Unlock()
 	for uid := range n.memory {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), UID: uid}}
+		if n.critical {
+			p.Spec.Priority = new(int32(2_000_000_000))
+		}
 		out = append(out, syncloop.Holder{Pod: p})
 	}
 	return out
@@ -102,6 +113,7 @@ func (n *node) usage(_ context.Context, pods []*v1.Pod, use evict.Use) map[types
 }
 
 func (n *node) removeImages(ctx context.Context) (images int, bytes uint64, err error) {
+	n.set(func() { n.removes++ })
 	for n.each > 0 {
 		select {
 		case <-ctx.Done():
@@ -116,6 +128,9 @@ func (n *node) removeImages(ctx context.Context) (images int, bytes uint64, err 
 	time.Sleep(n.slow)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.images == 0 {
+		return 0, 0, nil
+	}
 	n.images = 0
 	return 1, uint64(gi), nil
 }
@@ -132,7 +147,7 @@ func (n *node) run(t *testing.T, f func(e *Evictor)) {
 			Policy: evict.Policy{Thresholds: thresholds, TransitionPeriod: time.Minute, MemoryRate: 8 * gi}, Signals: n.signals,
 			Layout: func() evict.Layout { return evict.Layout{} }, Pods: n, Usage: n.usage, RemoveImages: n.removeImages,
 			NodeEvent: func(_, reason, message string) { n.set(func() { n.events = append(n.events, reason+": "+message) }) },
-			Changed:   func() { n.set(func() { n.changes++ }) }, Log: slog.New(slog.DiscardHandler),
+			Changed:   func() { n.set(func() { n.changes++ }) }, Log: slog.New(slog.NewTextHandler(cmp.Or(n.log, io.Discard), nil)),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -268,6 +283,79 @@ func TestAtRest(t *testing.T) {
 		time.Sleep(10*time.Minute + time.Second)
 		if looks := n.measured(); looks < 58 || looks > 62 {
 			t.Errorf("%d measurements in 10 minutes", looks)
+		}
+	})
+}
+
+// For an hour only critical pods use the memory or the disk, so nothing can relieve the shortage. The log says each step once, and says that
+// no pod can be evicted. The node gets a few events, so that other warnings about it are not dropped. It seldom walks the pods' files.
+func TestAShortageThatNothingRelieves(t *testing.T) {
+	t.Parallel()
+	for signal, use := range map[string]func(n *node){
+		"memory.available": func(n *node) { n.memory["critical"] = 100*gi - gi/2 },
+		"nodefs.available": func(n *node) { n.memory["critical"], n.disk["critical"] = gi, 100*gi-gi/2 },
+		"both":             func(n *node) { n.memory["critical"], n.disk["critical"] = 100*gi-gi/2, 100*gi-gi/2 },
+	} {
+		t.Run(signal, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			n := newNode()
+			n.critical, n.log = true, &log
+			n.run(t, func(e *Evictor) {
+				n.set(func() { use(n) })
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if got := n.evictions(); len(got) != 0 {
+					t.Errorf("evicted: %q", got)
+				}
+				if r := e.Newest(); r.Memory != pressure.True && r.Disk != pressure.True {
+					t.Fatalf("memory %s, disk %s: the node is not short of anything", r.Memory, r.Disk)
+				}
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				short := 1 // how many resources are short
+				if signal == "both" {
+					short = 2
+				}
+				if len(n.events) < short || len(n.events) > 5*short {
+					t.Errorf("%d events: %q", len(n.events), n.events)
+				}
+				lines := strings.Count(log.String(), "\n")
+				if lines > 7*short {
+					t.Errorf("%d lines:\n%.4000s", lines, log.String())
+				}
+				if got := strings.Count(log.String(), "no pod can be evicted"); got != short {
+					t.Errorf("the log says %d times that no pod can be evicted, want %d:\n%.4000s", got, short, log.String())
+				}
+				if n.removes > 20 {
+					t.Errorf("the node tried %d times to remove images", n.removes)
+				}
+			})
+		})
+	}
+}
+
+// Memory is short again and again. Each time that it was short is logged, but the node gets an event only every 5 minutes.
+func TestAShortageThatComesAndGoes(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	n := newNode()
+	n.critical, n.log = true, &log
+	n.run(t, func(*Evictor) {
+		for range 30 {
+			n.set(func() { n.memory["critical"] = 100*gi - gi/2 })
+			time.Sleep(time.Minute)
+			n.set(func() { n.memory["critical"] = gi })
+			time.Sleep(time.Minute)
+		}
+		synctest.Wait()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if len(n.events) < 8 || len(n.events) > 13 {
+			t.Errorf("%d events in an hour", len(n.events))
+		}
+		if got := strings.Count(log.String(), "no pod can be evicted"); got != 30 {
+			t.Errorf("the log says %d times that no pod can be evicted", got)
 		}
 	})
 }
