@@ -190,14 +190,25 @@ func (a *Agent) probeLate(l probe.Lateness) {
 		return
 	}
 	load := a.work.Load()
+	because := fmt.Sprintf("the node runs %d commands at a time, and %d are waiting", load.Limit, load.Waiting)
+	if l.Own {
+		because = "other checks of its pod had to end first"
+	}
 	w.Tell(timeline.Record{
 		At: l.At, Kind: timeline.KindBegan, What: strings.ToLower(l.Kind.String()) + " probe of " + l.Container, Waited: l.Late,
-		Why: fmt.Sprintf("the probe began late, which is not a failure: the node runs %d commands at a time, and %d are waiting", load.Limit, load.Waiting),
+		Why: "the probe began late, which is not a failure: " + because,
 	})
 }
 
-// probesBehind reports that many probes on this node begin late.
+// probesBehind reports that many probes on this node begin late, or cannot begin.
 func (a *Agent) probesBehind(b probe.Behind) {
+	if b.Waiting > 0 {
+		a.log.Warn("probes cannot begin", "waiting", b.Waiting, "most", b.Most)
+		a.events.NodeEvent(v1.EventTypeWarning, "ProbesLate", fmt.Sprintf(
+			"%d probes cannot begin, the first for %v: too many checks of other probes hang. A shorter timeoutSeconds ends such checks sooner",
+			b.Waiting, b.Most.Round(time.Second)))
+		return
+	}
 	load := a.work.Load()
 	text := fmt.Sprintf("%d of %d probes began late within %v, by up to %v: the machine can run %d commands at the same time. Late probes do not count as failed; longer periods, or probes by HTTP or gRPC, cost less",
 		b.Late, b.Runs, b.Within.Round(time.Second), b.Most.Round(100*time.Millisecond), load.Limit)

@@ -6,7 +6,9 @@
 //
 // Invariants:
 //
-//   - All probes share one heap of times. A goroutine exists only while a probe runs, and at most MaxParallel probes run.
+//   - All probes share one heap of times. A goroutine exists only while a probe runs, and at most MaxParallel probes run, without those
+//     that have run for more than a second. Of these there are at most sixteen times as many. One pod has at most 8 commands and 16
+//     checks over connections at a time. So checks that hang do not delay the probes of other pods.
 //   - Liveness and readiness probes do not run before the startup probe has succeeded.
 //   - A container is not ready until its readiness probe succeeds. It counts as healthy until a probe fails. After a restart of the
 //     agent, the state of the same container in the API is used until a probe has a result.

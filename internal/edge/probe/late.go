@@ -15,13 +15,17 @@ type Lateness struct {
 	Kind      Kind
 	At        time.Time // when the probe began
 	Late      time.Duration
+	Own       bool // checks of the same pod over connections delayed the probe, not the load of the node
 }
 
-// Behind describes the late probes of the whole node in one period of behindWindow.
+// Behind describes the late probes of the whole node: those that began late in one period of behindWindow, or those that cannot begin.
 type Behind struct {
-	Late, Runs int // Late of Runs probes began late
-	Most       time.Duration
-	Within     time.Duration
+	Late, Runs int           // Late of Runs probes began late
+	Within     time.Duration // the period in which they began
+	// Waiting is how many probes are due and cannot begin, because so many checks hang that there is no room. Then Late, Runs and Within
+	// are 0.
+	Waiting int
+	Most    time.Duration // how late the latest probe began, or for how long the first of those that wait has been due
 }
 
 const (
@@ -49,13 +53,18 @@ func isLate(late, period time.Duration) bool { return late >= time.Second && lat
 // lateness records how late a probe began, and returns the reports about its container and about the node; nil: nothing to report. It
 // is called with the lock held.
 func (p *Probes) lateness(r *runner, late time.Duration, began time.Time) (*Lateness, *Behind) {
-	node := p.behind.ran(late, period(r.spec), began)
+	own := r.held && r.spec.Exec == nil // a command that is held may also wait because others of its pod wait in the scheduler
+	ofNode := late
+	if own {
+		ofNode = 0
+	}
+	node := p.behind.ran(ofNode, period(r.spec), began)
 	c := r.c
 	if !isLate(late, period(r.spec)) || !c.reportedAt.IsZero() && began.Sub(c.reportedAt) < lateAgain {
 		return nil, node
 	}
 	c.reportedAt = began
-	return &Lateness{Pod: c.ref, Container: c.target.Spec.Name, Kind: r.kind, At: began, Late: late}, node
+	return &Lateness{Pod: c.ref, Container: c.target.Spec.Name, Kind: r.kind, At: began, Late: late, Own: own}, node
 }
 
 // ran counts one run. It returns a report if the node is behind: at least a tenth of its probes were late in each of two consecutive
@@ -63,7 +72,7 @@ func (p *Probes) lateness(r *runner, late time.Duration, began time.Time) (*Late
 func (b *behind) ran(late, period time.Duration, now time.Time) (report *Behind) {
 	if now.Sub(b.since) >= behindWindow {
 		bad := b.late > 0 && 10*b.late >= b.runs
-		if bad && b.before && (b.reportedAt.IsZero() || now.Sub(b.reportedAt) >= behindAgain) {
+		if bad && b.before && b.mayReport(now) {
 			b.reportedAt = now
 			report = &Behind{Late: b.late, Runs: b.runs, Most: b.most, Within: now.Sub(b.since)}
 		}
@@ -75,4 +84,9 @@ func (b *behind) ran(late, period time.Duration, now time.Time) (report *Behind)
 		b.most = max(b.most, late)
 	}
 	return report
+}
+
+// mayReport reports whether the last report is long enough ago for another one.
+func (b *behind) mayReport(now time.Time) bool {
+	return b.reportedAt.IsZero() || now.Sub(b.reportedAt) >= behindAgain
 }

@@ -9,38 +9,41 @@ import (
 	"github.com/wherry-node/wherry/internal/base/work"
 )
 
-// execsPerPod bounds how many commands run, or wait in the scheduler, at once for the probes of one pod: each command is a process in
-// the pod's containers and a call of the runtime, and a pod with a hundred containers must not delay the probes of all other pods. A
-// command beyond the bound is tried again after execAgain.
-const (
-	execsPerPod = 8
-	execAgain   = 100 * time.Millisecond
-)
-
-// launch starts the probes that are due, and returns how long the next probe has to wait. A probe with a command first waits until
-// the scheduler of package work grants it.
+// launch starts the probes that are due, and returns when to call it again.
 func (p *Probes) launch(ctx context.Context) time.Duration {
+	wait, late := p.startDue(ctx)
+	if late != nil {
+		p.cfg.Behind(*late)
+	}
+	return wait
+}
+
+// startDue starts the probes that are due. It returns how long the next probe has to wait, and a report if there has been no room for
+// probes for long. A probe with a command first waits until the scheduler of package work grants it.
+func (p *Probes) startDue(ctx context.Context) (time.Duration, *Behind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for p.running < p.cfg.MaxParallel {
+	for {
 		r, ok := p.timers.First()
 		if !ok {
-			break
+			return time.Hour, nil // a probe that ends, or a new probe, wakes the loop
 		}
 		if wait := r.At().Sub(now); wait > 0 {
-			return wait
+			return wait, nil
+		}
+		if !p.room(now) {
+			return p.untilRoom(now), p.blocked(r, now)
 		}
 		p.timers.Pop()
+		if !p.enters(r) {
+			p.timers.Put(r, now.Add(podAgain))
+			continue
+		}
 		if r.spec.Exec == nil {
 			p.start(ctx, r)
 			continue
 		}
-		if p.execs[r.c.ref.UID] >= execsPerPod {
-			p.timers.Put(r, now.Add(execAgain))
-			continue
-		}
-		p.execs[r.c.ref.UID]++
 		p.wg.Add(1) // Run waits also for commands that wait in the scheduler
 		var turn bool
 		if r.job, turn = p.cfg.Work.Enter(class(r), r.c.ref.UID, &r.pace, func() { p.granted(ctx, r) }); turn {
@@ -48,7 +51,6 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 			p.wg.Done()
 		}
 	}
-	return time.Hour // a probe that ends, or a new probe, wakes the loop
 }
 
 // class returns the priority class with which a probe's command waits in the scheduler of package work. Probes that a pod needs to become
@@ -76,7 +78,7 @@ func (p *Probes) granted(ctx context.Context, r *runner) {
 	defer p.mu.Unlock()
 	if r.dropped || ctx.Err() != nil {
 		r.job.Cut()
-		p.execEnded(r)
+		p.exits(r)
 		return
 	}
 	p.start(ctx, r)
@@ -85,10 +87,9 @@ func (p *Probes) granted(ctx context.Context, r *runner) {
 // start runs a probe, together with the probes of the same container that are due and would run the same check. It is called with the
 // lock held.
 func (p *Probes) start(ctx context.Context, r *runner) {
-	p.running++
 	p.wg.Add(1)
 	ctx, r.cancel = context.WithCancel(ctx)
-	b := batch{began: time.Now(), runners: append(make([]*runner, 0, 1), r), target: r.c.target, job: r.job}
+	b := &batch{began: time.Now(), runners: append(make([]*runner, 0, 1), r), target: r.c.target, job: r.job}
 	for _, twin := range r.c.runners {
 		if twin == nil || twin == r || !identical(twin, r) || !p.leaves(twin, b.began) {
 			continue
@@ -96,6 +97,7 @@ func (p *Probes) start(ctx context.Context, r *runner) {
 		twin.cancel = func() {} // canceling the twin only stops its wait for the result; the command goes on for the other probe
 		b.runners = append(b.runners, twin)
 	}
+	p.running = append(p.running, b)
 	go p.run(ctx, b)
 }
 
@@ -108,8 +110,8 @@ func identical(a, b *runner) bool {
 // neither.
 func (p *Probes) leaves(r *runner, now time.Time) bool {
 	switch {
-	case r.Waits() && !r.At().After(now):
-		p.timers.Remove(r)
+	case r.Waits() && (r.held || !r.At().After(now)): // a probe that is held is due
+		p.takesOut(r)
 		return true
 	default:
 		return p.givesUp(r)
@@ -123,7 +125,7 @@ func (p *Probes) givesUp(r *runner) bool {
 		return false
 	}
 	r.job = nil
-	p.execEnded(r)
+	p.exits(r)
 	p.wg.Done()
 	return true
 }
@@ -140,13 +142,5 @@ func (p *Probes) withdraw() {
 				}
 			}
 		}
-	}
-}
-
-// execEnded decrements the number of a pod's commands. It is called with the lock held.
-func (p *Probes) execEnded(r *runner) {
-	uid := r.c.ref.UID
-	if p.execs[uid]--; p.execs[uid] == 0 {
-		delete(p.execs, uid)
 	}
 }

@@ -93,13 +93,15 @@ type Config struct {
 	// Late is called for a probe that began late, by at least half a period and at least a second. It is called at most once a
 	// minute per container, without locks, concurrently. Default: no call.
 	Late func(Lateness)
-	// Behind is called when many probes of this node begin late, at most once in behindAgain, without locks. Default: no call.
+	// Behind is called when many probes of this node begin late, or cannot begin, at most once in behindAgain, without locks. Default: no
+	// call.
 	Behind func(Behind)
 	// Work decides when a command may run. Probes over connections do not use it. Default: every command runs at once.
 	Work *work.Scheduler
 	// UserAgent is the User-Agent header of HTTP probes. Default: kube-probe/1.36.
 	UserAgent string
-	// MaxParallel is how many probes may run at the same time. Default: 128.
+	// MaxParallel is how many checks may run at the same time. A check that lasts longer than a second (slowAfter) stops counting, so that
+	// checks that hang do not stop the others; at most 16 (slowest) times MaxParallel checks do not count. Default: 128.
 	MaxParallel int
 	// Seed seeds the jitter after a restart of the agent; 0: a random seed.
 	Seed uint64
@@ -156,8 +158,9 @@ type Probes struct {
 	rand    *rand.Rand
 	pods    map[types.UID]*podEntry
 	timers  due.Heap[*runner]
-	running int
-	execs   map[types.UID]int // number of commands that run or wait in the scheduler, by pod; a pod without a command has no entry
+	running []*batch        // the checks that count towards MaxParallel, oldest first
+	slow    int             // number of checks that last long and do not count
+	usage   map[share]usage // a share without checks has no entry
 	behind  behind
 	ran     bool
 	rounds  *rounds.Rounds
@@ -215,7 +218,7 @@ func New(cfg Config) *Probes {
 		seed = rand.Uint64()
 	}
 	p := &Probes{
-		cfg: cfg, pods: map[types.UID]*podEntry{}, execs: map[types.UID]int{},
+		cfg: cfg, pods: map[types.UID]*podEntry{}, usage: map[share]usage{},
 		rand: rand.New(rand.NewPCG(seed, 0)),
 	}
 	p.rounds = rounds.New(p.launch)

@@ -19,10 +19,11 @@ type batch struct {
 	target  Target
 	began   time.Time
 	job     *work.Job // the scheduler's job for a command; nil: the probe has no command
+	slow    bool      // the run no longer counts towards MaxParallel
 }
 
 // run runs one probe and applies its result to the probes of the batch.
-func (p *Probes) run(ctx context.Context, b batch) {
+func (p *Probes) run(ctx context.Context, b *batch) {
 	defer p.wg.Done()
 	r := b.runners[0]
 	limit := timeout(r.spec)
@@ -44,10 +45,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 	}
 
 	p.mu.Lock()
-	p.running--
-	if r.spec.Exec != nil {
-		p.execEnded(r)
-	}
+	p.ended(b)
 	void := ctx.Err() != nil // the agent ends, or the container of the first probe is gone: there is no result
 	r.cancel()
 	var news []report
@@ -58,8 +56,9 @@ func (p *Probes) run(ctx context.Context, b batch) {
 		case void:
 			p.timers.Put(one, now)
 		default:
-			news = append(news, p.takes(one, &b, outcome, output, now))
+			news = append(news, p.takes(one, b, outcome, output, now))
 		}
+		one.held = false
 	}
 	p.nudge() // wake the loop, because another probe may run now
 	p.mu.Unlock()

@@ -38,6 +38,7 @@ type runner struct {
 	pace    work.Pace     // how long the probe's command usually takes
 	cancel  context.CancelFunc
 	dropped bool
+	held    bool // other checks of the same pod delay the next run, or delayed the one in flight
 
 	last  Outcome
 	times int // number of successive runs with the outcome in the field last
@@ -194,7 +195,7 @@ func (p *Probes) halt(c *container, k Kind) {
 	}
 	c.runners[k] = nil
 	r.dropped = true
-	p.timers.Remove(r)
+	p.takesOut(r)
 	if r.cancel != nil {
 		r.cancel()
 		return

@@ -76,7 +76,7 @@ var reasons = []reason{
 	{name: "ConfigurationNeedsRestart", in: inNodeEvent, own: true, when: "fields of the configuration were changed and keep their values until the agent is restarted"},
 	{name: "InvalidConfiguration", in: inNodeEvent, own: true, when: "the changed configuration is not valid; the one in effect stays"},
 	{name: "PodInspectionHangs", in: inNodeEvent, own: true, when: "the runtime does not answer for one pod"},
-	{name: "ProbesLate", in: inNodeEvent, own: true, when: "the machine is too slow for the periods of its probes"},
+	{name: "ProbesLate", in: inNodeEvent, own: true, when: "the machine is too slow for the periods of its probes, or so many checks hang that probes cannot begin"},
 	{name: "KubeletSetupFailed", in: inNodeEvent, not: "an agent that cannot start ends with an error that names the setting"},
 	{name: "Shutdown", in: inNodeEvent, when: "a shutdown of the machine begins or is cancelled"},
 	{name: "EvictionThresholdMet", in: inNodeEvent},
