@@ -2,9 +2,11 @@ package logrotate
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +69,65 @@ func TestRotateBehindALink(t *testing.T) {
 		}
 		if !strings.Contains(logged.String(), "symbolic link") {
 			t.Errorf("%s: the log lacks the reason: %s", c.at, logged.String())
+		}
+	}
+}
+
+// two returns a rotator of the logs of two runtimes, one after the other, and a function that ends a second of its clock.
+func two(a, b *runtime, change ...func(*Config)) (rot *Rotator, tick func()) {
+	change = append([]func(*Config){func(c *Config) {
+		c.Running = func() []Container { return []Container{{ID: "a", Path: a.path}, {ID: "b", Path: b.path}} }
+		c.Reopen = func(ctx context.Context, id string) error {
+			return map[string]*runtime{"a": a, "b": b}[id].reopen(ctx, "c")
+		}
+	}}, change...)
+	rot = a.rotator(change...)
+	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	rot.now = func() time.Time { return at }
+	return rot, func() { at = at.Add(time.Second) }
+}
+
+// A container made a sparse file of 4 TiB that looks like a rotated file. Its compression would take hours. The file stays as it is, the node
+// logs this once, all logs are rotated, and the file is removed when enough newer ones exist.
+func TestSparseRotatedFileDelaysNoRotation(t *testing.T) {
+	t.Parallel()
+	a, b := newRuntime(t), newRuntime(t)
+	sparse := a.path + ".20260101-000000"
+	plant.Sparse(t, sparse)
+	var logged bytes.Buffer
+	rot, tick := two(a, b, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&logged, nil)) })
+	for i := range 4 {
+		a.write(strings.Repeat("x", 20))
+		b.write(strings.Repeat("x", 20))
+		plant.Returns(t, func() { rot.Round(t.Context()) })
+		tick()
+		if a.reopened != i+2 || b.reopened != i+2 {
+			t.Fatalf("round %d: the logs were started %d and %d times, want %d", i, a.reopened, b.reopened, i+2)
+		}
+		info, err := os.Lstat(sparse)
+		if stays := i < 2; stays != (err == nil) || stays && info.Size() != 4<<40 {
+			t.Errorf("round %d: the sparse file: %v, %v", i, info, err)
+		}
+	}
+	if n := strings.Count(logged.String(), "stays uncompressed"); n != 1 || strings.Count(logged.String(), "\n") != 1 {
+		t.Errorf("the log:\n%s", logged.String())
+	}
+	b.expect(map[string]string{"0.log": "", "0.log.20260203-040509": strings.Repeat("x", 20), "0.log.20260203-040508.gz": strings.Repeat("x", 20), "0.log.20260203-040507.gz": strings.Repeat("x", 20)})
+}
+
+// Files that are a little larger than MaxSize are compressed, files that are much larger are not.
+func TestCostly(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, c := range []struct {
+		size, maxSize int64
+		want          bool
+	}{
+		{0, 1, false}, {20 * mib, 10 * mib, false}, {100 * mib, 10 * mib, false}, {105 * mib, 10 * mib, true}, {64 * mib, 1, false}, {65 * mib, 1, true},
+		{math.MaxInt64, math.MaxInt64, false}, {math.MaxInt64, 10 * mib, true},
+	} {
+		if got := costly(c.size, c.maxSize); got != c.want {
+			t.Errorf("%d bytes with a limit of %d: %t", c.size, c.maxSize, got)
 		}
 	}
 }

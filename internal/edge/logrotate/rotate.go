@@ -55,10 +55,21 @@ func (c *Config) Limits() Limits { return Limits{c.MaxSize, c.MaxFiles, c.Worker
 
 // Rotator rotates the logs of one node. Create it with New, then Run it.
 type Rotator struct {
-	cfg    Config
-	now    func() time.Time
-	limits atomic.Pointer[Limits] // never modified; SetLimits stores new ones
-	rounds *rounds.Rounds
+	cfg     Config
+	now     func() time.Time
+	longest time.Duration          // how long the compression of one file may take
+	limits  atomic.Pointer[Limits] // never modified; SetLimits stores new ones
+	rounds  *rounds.Rounds
+
+	// olds has, by the path of the current log, the rotated files of running containers' logs that the compressor has to know. Only the
+	// round that runs uses it.
+	olds map[string]*olds
+}
+
+// olds are rotated files of one log, by name.
+type olds struct {
+	todo []string // will be compressed, oldest first
+	left []string // stay as they are, because their compression would cost or has cost too much
 }
 
 // New returns a Rotator; it starts nothing.
@@ -66,7 +77,7 @@ func New(cfg Config) *Rotator {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Rotator{cfg: cfg, now: time.Now}
+	r := &Rotator{cfg: cfg, now: time.Now, longest: compressFor, olds: map[string]*olds{}}
 	r.rounds = rounds.New(r.round)
 	r.store(cfg.Limits())
 	return r
@@ -101,26 +112,45 @@ func (r *Rotator) round(ctx context.Context) time.Duration {
 	return max(0, l.Interval-time.Since(began))
 }
 
-// Round checks all logs once and rotates those that are due.
+// Round checks all logs once and rotates those that are due. Then it compresses older files, until the next round is due. A later round
+// compresses the rest. Round must not be called concurrently.
 func (r *Rotator) Round(ctx context.Context) {
+	began := time.Now()
 	var due []Container
+	known := r.olds
+	r.olds = map[string]*olds{} // forgets the logs of containers that have ended
 	for _, c := range r.cfg.Running() {
+		o := known[c.Path]
 		if c.Path != "" && r.due(c.Path) {
 			due = append(due, c)
+			if o == nil {
+				o = &olds{}
+			}
+		}
+		if o != nil {
+			r.olds[c.Path] = o
 		}
 	}
-	places := make(chan struct{}, r.limits.Load().Workers)
+	parallel(ctx, r.limits.Load().Workers, due, func(c Container) {
+		if err := r.tend(ctx, c, r.olds[c.Path]); err != nil && ctx.Err() == nil {
+			r.cfg.Log.Error("container log not rotated, will try again", "container", c.ID, "log", c.Path, "err", err)
+		}
+	})
+	r.compressAll(ctx, began)
+}
+
+// parallel calls f for each element of the list, for as many at a time as there are workers, until ctx ends.
+func parallel[T any](ctx context.Context, workers int, list []T, f func(T)) {
+	places := make(chan struct{}, workers)
 	var wg sync.WaitGroup
-	for _, c := range due {
+	for _, one := range list {
 		if ctx.Err() != nil {
 			break
 		}
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
-			if err := r.tend(ctx, c); err != nil && ctx.Err() == nil {
-				r.cfg.Log.Error("container log not rotated, will try again", "container", c.ID, "log", c.Path, "err", err)
-			}
+			f(one)
 		})
 	}
 	wg.Wait()
@@ -135,8 +165,8 @@ func (r *Rotator) due(path string) bool {
 	return info.Mode().IsRegular() && info.Size() >= r.limits.Load().MaxSize
 }
 
-// tend cleans up the rotated files of one log and rotates the log if it is due.
-func (r *Rotator) tend(ctx context.Context, c Container) error {
+// tend cleans up the rotated files of one log and rotates the log if it is due. It writes to o which files to compress.
+func (r *Rotator) tend(ctx context.Context, c Container, o *olds) error {
 	if _, err := os.Lstat(c.Path); errors.Is(err, fs.ErrNotExist) {
 		return r.mend(ctx, c)
 	}
@@ -145,13 +175,7 @@ func (r *Rotator) tend(ctx context.Context, c Container) error {
 		return fmt.Errorf("open log directory: %w", err)
 	}
 	defer dir.Close()
-	// Rotate the log even if tidy could not compress older files, for example because the disk is full. tidy first removes the oldest
-	// files, so the number of files stays bounded.
-	tidied := r.tidy(ctx, dir, filepath.Base(c.Path))
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return errors.Join(tidied, r.rotate(ctx, dir, c))
+	return errors.Join(r.tidy(dir, filepath.Base(c.Path), o), r.rotate(ctx, dir, c))
 }
 
 // mend makes the runtime reopen a log that is missing, because a rotation failed or was interrupted after the rename.
@@ -166,9 +190,9 @@ func (r *Rotator) mend(ctx context.Context, c Container) error {
 	return nil
 }
 
-// tidy makes room for one more rotated file. It removes the remains of interrupted compressions and the oldest files, and
-// compresses the files of earlier rotations.
-func (r *Rotator) tidy(ctx context.Context, dir *hostfs.UntrustedDir, log string) error {
+// tidy makes room for one more rotated file: it removes the remains of interrupted compressions and the oldest files. It writes to o which
+// of the others have to be compressed.
+func (r *Rotator) tidy(dir *hostfs.UntrustedDir, log string, o *olds) error {
 	old, err := rotated(dir, log)
 	if err != nil {
 		return err
@@ -181,13 +205,9 @@ func (r *Rotator) tidy(ctx context.Context, dir *hostfs.UntrustedDir, log string
 		}
 		old = old[n:]
 	}
-	var errs []error
-	for _, f := range old {
-		if !strings.HasSuffix(f, compressed) {
-			errs = append(errs, compress(ctx, dir, f))
-		}
-	}
-	return errors.Join(errs...)
+	o.left = slices.DeleteFunc(o.left, func(f string) bool { return !slices.Contains(old, f) })
+	o.todo = slices.DeleteFunc(old, func(f string) bool { return strings.HasSuffix(f, compressed) || slices.Contains(o.left, f) })
+	return nil
 }
 
 const (

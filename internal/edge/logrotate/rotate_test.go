@@ -5,7 +5,9 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -216,6 +218,89 @@ func TestReopenFails(t *testing.T) {
 	rot.Round(t.Context())
 	r.write("new\n")
 	r.expect(map[string]string{"0.log": "new\n", "0.log.20260203-040506": "full to the brim\nmore\n"})
+}
+
+// All logs are rotated before any file is compressed.
+func TestRotationComesBeforeCompression(t *testing.T) {
+	t.Parallel()
+	a, b := newRuntime(t), newRuntime(t)
+	const old = "0.log.20260102-030405"
+	a.put(map[string]string{old: "old"})
+	rot, _ := two(a, b, func(c *Config) {
+		reopen := c.Reopen
+		c.Reopen = func(ctx context.Context, id string) error {
+			if _, compressed := a.files()[old+".gz"]; compressed {
+				t.Errorf("the log of container %s was rotated after the compression of a file", id)
+			}
+			return reopen(ctx, id)
+		}
+	})
+	a.write("full to the brim\n")
+	b.write("full to the brim\n")
+	rot.Round(t.Context())
+	a.expect(map[string]string{"0.log": "", "0.log.20260203-040506": "full to the brim\n", old + ".gz": "old"})
+	b.expect(map[string]string{"0.log": "", "0.log.20260203-040506": "full to the brim\n"})
+}
+
+// A round that has no time left compresses one file. The next rounds compress the others, although the log is not due again.
+func TestCompressionGoesOnInTheNextRound(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	r.put(map[string]string{"0.log.20260102-030401": "1", "0.log.20260102-030402": "2", "0.log.20260102-030403": "3"})
+	rot := r.rotator(func(c *Config) { c.Interval, c.MaxFiles = time.Nanosecond, 10 })
+	rot.now = func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) }
+	r.write("full to the brim\n")
+	want := map[string]string{"0.log": "", "0.log.20260203-040506": "full to the brim\n"}
+	for n := range 4 { // the fourth round has nothing to do
+		rot.Round(t.Context())
+		for i := 1; i <= 3; i++ {
+			name := fmt.Sprint("0.log.20260102-03040", i)
+			delete(want, name)
+			if i <= n+1 {
+				name += ".gz"
+			}
+			want[name] = fmt.Sprint(i)
+		}
+		r.expect(want)
+	}
+	if len(rot.olds) > 0 {
+		t.Errorf("still remembered: %v", rot.olds)
+	}
+}
+
+// A compression that takes too long ends. The file stays as it is, and the node does not try again.
+func TestCompressionThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	r.put(map[string]string{"0.log.20260102-030405": "old"})
+	var logged bytes.Buffer
+	rot := r.rotator(func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&logged, nil)) })
+	rot.longest = time.Nanosecond
+	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	rot.now = func() time.Time { return at }
+	r.write("full to the brim\n")
+	rot.Round(t.Context())
+	want := map[string]string{"0.log": "", "0.log.20260102-030405": "old", "0.log.20260203-040506": "full to the brim\n"}
+	r.expect(want)
+	if !strings.Contains(logged.String(), "stays uncompressed") || !strings.Contains(logged.String(), "more than 1ns") {
+		t.Errorf("the log:\n%s", logged.String())
+	}
+	logged.Reset()
+	rot.longest, at = compressFor, at.Add(time.Second)
+	r.write("full again\n")
+	rot.Round(t.Context())
+	delete(want, "0.log.20260203-040506")
+	want["0.log.20260203-040506.gz"], want["0.log.20260203-040507"] = "full to the brim\n", "full again\n"
+	r.expect(want)
+	if logged.Len() > 0 {
+		t.Errorf("the log:\n%s", logged.String())
+	}
+	// When the container has ended, nothing about its log is remembered.
+	rot.cfg.Running = func() []Container { return nil }
+	rot.Round(t.Context())
+	if len(rot.olds) > 0 {
+		t.Errorf("still remembered: %v", rot.olds)
+	}
 }
 
 // A second rotation within a second, or after the clock was set back, must not replace an existing file.

@@ -106,7 +106,7 @@ var classes = []hole{
 		"only package hostfs opens such files: it follows no link, opens only regular files and bounds reads. A test of the source code forbids other calls",
 		[]string{"archtest.TestFilesOfContainersAreOpenedByTheHelper", "archtest.TestAPlantedOpenIsFound", "hostfs.TestOnlyRegularFilesAreOpened", "hostfs.TestASparseFileIsNotRead",
 			"volume.TestHostsFileIsNeverRead", "volume.TestHostsFileReplacesWhatIsNoFile", "cri.TestTerminationMessageOfWhatIsNoFile", "crilog.TestLogThatIsNoFile",
-			"server.TestContainerLogThatIsNoFile", "server.TestSystemLogThatIsNoFile", "logrotate.TestRotateWhatIsNoFile", "perform.TestRemovedLogsBehindALink", "integration.TestHostile"}},
+			"server.TestContainerLogThatIsNoFile", "server.TestSystemLogThatIsNoFile", "logrotate.TestRotateWhatIsNoFile", "logrotate.TestSparseRotatedFileDelaysNoRotation", "perform.TestRemovedLogsBehindALink", "integration.TestHostile"}},
 	{"requests that hang", "a handler that hangs in a system call prevents the agent from ending",
 		"the server ends within a bounded time, whatever a handler does",
 		[]string{"server.TestServeEndsBesideAHandlerThatHangs", "server.TestServeEndsBesideASystemCallThatHangs"}},
