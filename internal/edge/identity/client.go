@@ -46,7 +46,8 @@ type Client struct {
 	pair     *tls.Certificate // certificate in use; nil: the credentials are not a certificate
 	fromFile string           // path of the file that has pair; empty: the kubeconfig itself contains pair
 	keyFile  string           // path of the file with the key of pair; the same as fromFile if the agent wrote it
-	stat     fileStamp
+	stamps   fileStamps       // of fromFile and keyFile when pair was read
+	bad      fileStamps       // of the files whose pair could not be read last, as the log says
 }
 
 // fileStamp identifies one version of a file's content, by properties that change when the file is written.
@@ -54,6 +55,9 @@ type fileStamp struct {
 	changed time.Time
 	size    int64
 }
+
+// fileStamps are the stamps of a certificate's file and of its key's file. A file that is missing has the zero stamp.
+type fileStamps [2]fileStamp
 
 // OpenClient reads the kubeconfig and the certificate. It makes no request.
 func OpenClient(cfg ClientConfig) (*Client, error) {
@@ -87,13 +91,15 @@ func OpenClient(cfg ClientConfig) (*Client, error) {
 // findPair chooses the certificate. With rotation it takes the one in CertDir, if that is valid and has the same name
 // as the kubeconfig's.
 func (c *Client) findPair(kubeconfig *rest.Config) error {
+	// The stamps are taken before the files are read. So a file that changes meanwhile is read again.
+	stamps := stampsOf(kubeconfig.CertFile, kubeconfig.KeyFile)
 	named, namedErr := configPair(kubeconfig)
 	c.pair = named
-	if f := kubeconfig.CertFile; named != nil && len(kubeconfig.CertData) == 0 {
-		c.fromFile, c.keyFile = f, kubeconfig.KeyFile
-		c.stat, _ = stampOf(f)
+	if named != nil && len(kubeconfig.CertData) == 0 {
+		c.fromFile, c.keyFile, c.stamps = kubeconfig.CertFile, kubeconfig.KeyFile, stamps
 	}
 	if c.cfg.Rotate {
+		stamps := stampsOf(c.store.current(), c.store.current())
 		stored, err := c.store.load()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			if named == nil {
@@ -103,8 +109,7 @@ func (c *Client) findPair(kubeconfig *rest.Config) error {
 		}
 		sameName := named == nil || stored != nil && stored.Leaf.Subject.CommonName == named.Leaf.Subject.CommonName
 		if stored != nil && sameName && time.Now().Before(stored.Leaf.NotAfter) {
-			c.pair, c.fromFile, c.keyFile = stored, c.store.current(), c.store.current()
-			c.stat, _ = stampOf(c.fromFile)
+			c.pair, c.fromFile, c.keyFile, c.stamps = stored, c.store.current(), c.store.current(), stamps
 		}
 	}
 	hasOther := kubeconfig.BearerToken != "" || kubeconfig.BearerTokenFile != "" || kubeconfig.ExecProvider != nil || kubeconfig.Username != ""
@@ -120,6 +125,13 @@ func stampOf(file string) (fileStamp, error) {
 		return fileStamp{}, err
 	}
 	return fileStamp{info.ModTime(), info.Size()}, nil
+}
+
+func stampsOf(certFile, keyFile string) (stamps fileStamps) {
+	for i, file := range []string{certFile, keyFile} {
+		stamps[i], _ = stampOf(file)
+	}
+	return stamps
 }
 
 // Config returns a copy of the configuration for clients of the API server, in which the caller may set rates, content
@@ -146,7 +158,7 @@ func (c *Client) certificate() (*x509.Certificate, time.Time) {
 	if c.pair == nil {
 		return nil, time.Time{}
 	}
-	return c.pair.Leaf, c.stat.changed
+	return c.pair.Leaf, c.stamps[0].changed
 }
 
 // Failing returns an error while a problem of this machine, such as a full or broken disk, prevents the renewal of the certificate.
@@ -159,15 +171,25 @@ func (c *Client) Failing() error {
 }
 
 // present is called at every TLS handshake and returns the client certificate. If somebody has replaced the certificate on disk, present
-// reads the new one.
+// reads the new one. While the certificate and its key do not fit each other, as in the middle of a replacement, the old pair stays in use,
+// and each handshake tries to read the new one.
 func (c *Client) present() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now, err := stampOf(c.fromFile); c.fromFile != "" && err == nil && now != c.stat {
-		c.stat = now
-		if pair, err := loadPair(c.fromFile, c.keyFile); err == nil {
-			c.pair = pair
-		}
+	if c.fromFile == "" {
+		return c.pair, nil
+	}
+	now := stampsOf(c.fromFile, c.keyFile)
+	if now == c.stamps {
+		return c.pair, nil
+	}
+	pair, err := loadPair(c.fromFile, c.keyFile)
+	switch {
+	case err == nil:
+		c.pair, c.stamps, c.bad = pair, now, fileStamps{}
+	case now != c.bad:
+		c.bad = now
+		c.cfg.Log.Error("Cannot read the changed client certificate, still using the old one", "file", c.fromFile, "key", c.keyFile, "err", err)
 	}
 	return c.pair, nil
 }
@@ -176,7 +198,7 @@ func (c *Client) present() (*tls.Certificate, error) {
 func (c *Client) use(pair *tls.Certificate) {
 	c.mu.Lock()
 	c.pair, c.fromFile, c.keyFile = pair, c.store.current(), c.store.current()
-	c.stat, _ = stampOf(c.fromFile)
+	c.stamps = stampsOf(c.fromFile, c.keyFile)
 	c.mu.Unlock()
 	c.conns.renew()
 }

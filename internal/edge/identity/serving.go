@@ -58,7 +58,7 @@ type Serving struct {
 	mu   sync.Mutex
 	pair *tls.Certificate
 	// stamps are the stamps of CertFile and KeyFile at the last reading.
-	stamps [2]fileStamp
+	stamps fileStamps
 }
 
 // OpenServing reads or makes the certificate. If cfg.Request is set, there may be no certificate yet. TLS handshakes then fail until Run
@@ -74,7 +74,7 @@ func OpenServing(cfg ServingConfig) (*Serving, error) {
 	var err error
 	switch {
 	case cfg.CertFile != "":
-		s.stamps = s.fileStamps()
+		s.stamps = stampsOf(cfg.CertFile, cfg.KeyFile)
 		s.pair, err = loadPair(cfg.CertFile, cfg.KeyFile)
 	case cfg.Request:
 		s.loadSigned()
@@ -129,14 +129,6 @@ func (s *Serving) use(pair *tls.Certificate) {
 	s.pair = pair
 }
 
-// fileStamps returns the stamps of CertFile and KeyFile, which change with the files.
-func (s *Serving) fileStamps() (stamps [2]fileStamp) {
-	for i, file := range []string{s.cfg.CertFile, s.cfg.KeyFile} {
-		stamps[i], _ = stampOf(file) // a missing file has the zero stamp
-	}
-	return stamps
-}
-
 // reload reads CertFile and KeyFile again if one of them changed. While they do not fit each other, as in the middle of
 // a replacement, the old pair stays in use.
 func (s *Serving) reload() {
@@ -145,7 +137,7 @@ func (s *Serving) reload() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.fileStamps()
+	now := stampsOf(s.cfg.CertFile, s.cfg.KeyFile)
 	if now == s.stamps {
 		return
 	}
