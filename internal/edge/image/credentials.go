@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,26 +61,28 @@ func (c *credentials) owners(ctx context.Context) (secrets []kubelet.ImagePullSe
 	return secrets, accounts, err
 }
 
-// lookup returns the credentials in the order to try: those of the pod's secrets, then those of the node.
+// lookup returns the credentials in the order to try: those of the pod's secrets, of the node's files, and of the node's plugins. Each
+// source has a keyring of its own, as in upstream's kubelet. So a more specific pattern of a later source changes nothing in this order,
+// and each source may give its credentials for Docker Hub.
 func (c *credentials) lookup(ctx context.Context) ([]credential, error) {
 	repo, err := repository(c.req.Image)
 	if err != nil {
 		return nil, err
 	}
-	var pod, node keyring
+	var pod, files, plugins keyring
 	if err := c.readSecrets(ctx, &pod); err != nil {
 		return nil, err
 	}
-	c.readFiles(&node)
+	c.readFiles(&files)
 	if c.images.cfg.Plugins != nil {
 		got, err := c.images.cfg.Plugins.Credentials(ctx, c.req.Pod, repo)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		c.plugins = err
-		node.addPlugins(got)
+		plugins.addPlugins(got)
 	}
-	return append(pod.lookup(repo), node.lookup(repo)...), nil
+	return slices.Concat(pod.lookup(repo), files.lookup(repo), plugins.lookup(repo)), nil
 }
 
 func (c *credentials) readSecrets(ctx context.Context, into *keyring) error {
