@@ -121,20 +121,24 @@ func (c *credentials) readSecrets(ctx context.Context, into *keyring) error {
 	return nil
 }
 
-// readFiles reads the node's docker configuration files. Most nodes have none.
+// readFiles reads the node's docker configuration files. Most nodes have none. It logs each file and each entry that cannot be used, and
+// uses the others.
 func (c *credentials) readFiles(into *keyring) {
 	cfg := &c.images.cfg
 	for _, file := range cfg.NodeCredentials {
 		raw, err := readNodeConfig(file)
+		var bad []error
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
-		case err == nil && filepath.Base(file) == ".dockercfg":
-			err = into.addLegacy(raw, nil)
-		case err == nil:
-			err = into.addConfig(raw, nil)
+		case err != nil:
+			bad = []error{err}
+		case filepath.Base(file) == ".dockercfg":
+			bad = into.addLegacy(raw, nil)
+		default:
+			bad = into.addConfig(raw, nil)
 		}
-		if err != nil {
+		for _, err := range bad {
 			cfg.Log.Warn("registry credentials of the node are not used", "file", file, "err", err)
 		}
 	}

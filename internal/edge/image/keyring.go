@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,24 +64,29 @@ type entry struct {
 }
 
 // addSecret takes the credentials out of a secret of type kubernetes.io/dockerconfigjson or dockercfg. Secrets of
-// other types have none.
+// other types have none. If an entry of the secret is wrong, addSecret returns an error and adds nothing.
 func (k *keyring) addSecret(s *v1.Secret) error {
-	var err error
+	var (
+		own keyring
+		bad []error
+	)
 	from := &kubelet.ImagePullSecret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name}
 	switch s.Type {
 	case v1.SecretTypeDockerConfigJson:
-		err = k.addConfig(s.Data[v1.DockerConfigJsonKey], from)
+		bad = own.addConfig(s.Data[v1.DockerConfigJsonKey], from)
 	case v1.SecretTypeDockercfg:
-		err = k.addLegacy(s.Data[v1.DockerConfigKey], from)
+		bad = own.addLegacy(s.Data[v1.DockerConfigKey], from)
 	}
-	if err != nil {
-		return fmt.Errorf("read registry credentials from secret %s/%s: %w", s.Namespace, s.Name, err)
+	if len(bad) > 0 { // the first is enough: a secret may have thousands of bad entries, and the error becomes an event
+		return fmt.Errorf("read registry credentials from secret %s/%s: %w", s.Namespace, s.Name, bad[0])
 	}
+	k.keys = append(k.keys, own.keys...)
 	return nil
 }
 
-// addConfig adds the credentials of a docker config.json. from is the secret that holds it; nil: it is a file of the node.
-func (k *keyring) addConfig(raw []byte, from *kubelet.ImagePullSecret) error {
+// addConfig adds the credentials of a docker config.json. from is the secret that holds it; nil: it is a file of the node. It returns an
+// error for each entry that it leaves out, or one error if it can use nothing.
+func (k *keyring) addConfig(raw []byte, from *kubelet.ImagePullSecret) []error {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -88,19 +94,19 @@ func (k *keyring) addConfig(raw []byte, from *kubelet.ImagePullSecret) error {
 		Auths map[string]entry `json:"auths"`
 	}
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return hideContent(err)
+		return []error{hideContent(err)}
 	}
 	return k.add(c.Auths, from)
 }
 
-// addLegacy adds the credentials of a .dockercfg.
-func (k *keyring) addLegacy(raw []byte, from *kubelet.ImagePullSecret) error {
+// addLegacy adds the credentials of a .dockercfg. Its errors are those of addConfig.
+func (k *keyring) addLegacy(raw []byte, from *kubelet.ImagePullSecret) []error {
 	if len(raw) == 0 {
 		return nil
 	}
 	var c map[string]entry
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return hideContent(err)
+		return []error{hideContent(err)}
 	}
 	return k.add(c, from)
 }
@@ -114,13 +120,17 @@ func hideContent(err error) error {
 	return errors.New("it is not a docker configuration: auths must map registries to objects with auth, or username and password")
 }
 
-func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) error {
-	for pattern, e := range auths {
+// add adds the entries in the order of their names, so that the same entries always give the same keyring. It leaves out each entry whose
+// auth is wrong, and returns an error that names the entry's registry.
+func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) (bad []error) {
+	for _, pattern := range slices.Sorted(maps.Keys(auths)) {
+		e := auths[pattern]
 		auth := &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password}
 		if e.Auth != "" {
 			user, password, err := decodeAuth(e.Auth)
 			if err != nil {
-				return fmt.Errorf("registry %q: %w", pattern, err)
+				bad = append(bad, fmt.Errorf("registry %q: %w", pattern, err))
+				continue
 			}
 			auth.Username, auth.Password = user, password
 		}
@@ -136,7 +146,7 @@ func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) err
 		}
 		k.keys = append(k.keys, key{pattern: at, credential: c})
 	}
-	return nil
+	return bad
 }
 
 // addPlugins adds the credentials that credential provider plugins returned.

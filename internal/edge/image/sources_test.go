@@ -1,9 +1,12 @@
 package image
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -88,4 +91,48 @@ func TestACredentialOfTheNodesFilesIsTheNodes(t *testing.T) {
 		s.restart()
 		s.want("present", "b", private, v1.PullIfNotPresent)
 	})
+}
+
+// A wrong entry in a docker configuration file of the node is left out, and the log names its registry and quotes nothing of it. All other
+// entries of the file count, whatever the order is in which Go's maps return them.
+func TestAWrongEntryInAFileOfTheNode(t *testing.T) {
+	t.Parallel()
+	const hidden = "hunter2"
+	entries := `"a.example.com":{"auth":"` + hidden + `!"},"reg.example.com":{"username":"short"},"reg.example.com/team":{"username":"long"},"z.example.com":{"auth":"` + hidden + `!"}`
+	for name, text := range map[string]string{"config.json": `{"auths":{` + entries + `}}`, ".dockercfg": `{` + entries + `}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := nodeFile(t, name, text)
+			for range 50 {
+				var log bytes.Buffer
+				var got []string
+				c := credentials{
+					images: New(Config{NodeCredentials: []string{file}, Log: slog.New(slog.NewTextHandler(&log, nil))}), req: &Request{Image: "reg.example.com/team/app:1"},
+				}
+				all, err := c.find(t.Context())
+				for _, one := range all {
+					got = append(got, one.auth.Username)
+				}
+				if diff := cmp.Diff([]string{"long", "short"}, got); err != nil || diff != "" {
+					t.Fatalf("%v, credentials (-want +got):\n%s", err, diff)
+				}
+				if said := log.String(); strings.Count(said, file) != 2 || !strings.Contains(said, "a.example.com") || !strings.Contains(said, "z.example.com") || strings.Contains(said, hidden) {
+					t.Fatalf("the log must name the file and the two registries, and quote no auth: %s", said)
+				}
+			}
+		})
+	}
+}
+
+// If an entry of a secret is wrong, nothing of the secret is used, and the error always names the same entry.
+func TestAWrongEntryInASecret(t *testing.T) {
+	t.Parallel()
+	s := secret("s", v1.SecretTypeDockerConfigJson, v1.DockerConfigJsonKey,
+		`{"auths":{"a.example.com":{"username":"a"},"b.example.com":{"auth":"!"},"c.example.com":{"auth":"!"},"d.example.com":{"username":"d"}}}`)
+	for range 50 {
+		var k keyring
+		if err := k.addSecret(s); err == nil || !strings.Contains(err.Error(), `"b.example.com"`) || len(k.keys) != 0 {
+			t.Fatalf("%d credentials, %v, want none and an error about b.example.com", len(k.keys), err)
+		}
+	}
 }
