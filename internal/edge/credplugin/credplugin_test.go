@@ -359,12 +359,6 @@ func TestTokensOfServiceAccounts(t *testing.T) {
 	if s.runs() != 4 {
 		t.Errorf("%d runs, want one more for each token", s.runs())
 	}
-
-	s.write("config.yaml", config("p", fmt.Sprintf(tokenFields, true, "Token", "absent")))
-	p = s.load()
-	if got := account(podOf("p1", "a")); !strings.Contains(got, "no annotation absent") {
-		t.Errorf("got %q, want an error that names the annotation", got)
-	}
 }
 
 // Only a plugin whose answers are cached by token may return the token itself.

@@ -239,8 +239,9 @@ type identity struct {
 	annotations map[string]string
 }
 
-// identify returns the identity for the plugin's request about a pod. It returns nil if the plugin needs a service account and the pod
-// has none.
+// identify returns the identity for the plugin's request about a pod. It returns nil if the plugin is not for the pod: it needs a service
+// account and the pod has none, or it needs an annotation that the account does not have. Workloads opt in to a plugin with such an
+// annotation, so that its absence is no error.
 func (p *Plugins) identify(ctx context.Context, one *plugin, of *v1.Pod) (*identity, error) {
 	attributes := one.TokenAttributes
 	if attributes == nil {
@@ -263,7 +264,8 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, of *v1.Pod) (*ident
 	for _, key := range attributes.RequiredServiceAccountAnnotationKeys {
 		value, ok := account.Annotations[key]
 		if !ok {
-			return nil, fmt.Errorf("service account %s/%s has no annotation %s, which the plugin requires", account.Namespace, account.Name, key)
+			p.cfg.Log.Debug("a credential provider plugin is not for a service account", "plugin", one.Name, "account", account.Namespace+"/"+account.Name, "annotation", key)
+			return nil, nil
 		}
 		who.annotations[key] = value
 	}
