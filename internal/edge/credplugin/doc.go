@@ -9,5 +9,6 @@
 // process, and only a few processes run at once. Close ends them.
 //
 // A plugin may hang, print without end or print secrets. So each run has a time limit and a limit of output. At a limit its
-// process group is killed. Neither its output nor its error output is logged or becomes part of an error.
+// process group is killed, and when the plugin has exited, what is left of the group. Neither its output nor its error output is
+// logged or becomes part of an error.
 package credplugin

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 )
@@ -20,7 +21,8 @@ import (
 // maxAnswer bounds the output of a plugin, in bytes.
 const maxAnswer = 1 << 20
 
-// afterKill is how long the agent waits for the pipes of a killed plugin, which a child process may keep open.
+// afterKill is how long the agent waits for the pipes of a plugin that has ended. A child process that has left the plugin's process group
+// may keep them open.
 const afterKill = 2 * time.Second
 
 // exec runs the plugin once. Its errors quote nothing that the plugin wrote, since that may be a secret.
@@ -42,16 +44,34 @@ func (p *plugin) exec(ctx context.Context, limit time.Duration, request pluginap
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the plugin has a process group of its own, so that its children are killed with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = afterKill
-	err = cmd.Run()
+	if err = cmd.Start(); err == nil {
+		endGroup(cmd.Process.Pid)
+		err = cmd.Wait()
+	}
 	switch {
 	case out.exceeded:
 		return nil, fmt.Errorf("it wrote more than %d bytes", maxAnswer)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, fmt.Errorf("it did not answer within %s", limit)
-	case err != nil:
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // with ErrWaitDelay the plugin succeeded, and only its pipes were still open
 		return nil, fmt.Errorf("run it: %w (run %s by hand to see its output)", err, p.path)
 	}
 	return p.decode(out.kept.Bytes())
+}
+
+// endGroup blocks until a plugin has exited, then kills what is left of its process group: a child that keeps the plugin's output open would
+// delay the answer, and would stay. The plugin must not have been waited for: until then no other process can get its ID.
+func endGroup(leader int) {
+	for {
+		err := unix.Waitid(unix.P_PID, leader, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case err == nil:
+			_ = unix.Kill(-leader, unix.SIGKILL) // an error means that no process is left
+			return
+		case !errors.Is(err, unix.EINTR):
+			return
+		}
+	}
 }
 
 // decode parses the output of a plugin.
