@@ -31,7 +31,7 @@ func (a *Agent) watchKills(ctx context.Context) error {
 		uid, id := a.ownerOf(k.Group)
 		name := a.containerName(uid, id)
 		if p, _ := a.pods.Get(uid); p == nil || id == "" || name != "" {
-			a.killed(k, uid, name)
+			a.killed(k, uid, id, name)
 			return
 		}
 		select {
@@ -39,10 +39,10 @@ func (a *Agent) watchKills(ctx context.Context) error {
 			waiting.Go(func() {
 				defer func() { <-places }()
 				a.pleg.Inspect(uid)
-				a.killed(k, uid, awaitName(ctx, func() string { return a.containerName(uid, id) }))
+				a.killed(k, uid, id, awaitName(ctx, func() string { return a.containerName(uid, id) }))
 			})
 		default:
-			a.killed(k, uid, "")
+			a.killed(k, uid, id, "")
 		}
 	}})
 }
@@ -65,9 +65,9 @@ func awaitName(ctx context.Context, name func() string) string {
 }
 
 // killed reports that the kernel killed a process of a pod's container. The container's status shows this only for the first
-// process of the container (OOMKilled); for any other process this report is the only sign. uid and container are "" if they
-// are not known.
-func (a *Agent) killed(k oom.Kill, uid types.UID, container string) {
+// process of the container (OOMKilled); for any other process this report is the only sign. uid, id and container (its name) are "" if
+// they are not known.
+func (a *Agent) killed(k oom.Kill, uid types.UID, id, container string) {
 	a.log.Warn("the kernel killed a process because memory ran out", "process", k.Name, "pid", k.PID, "system", k.System, "pod", uid, "container", container, "cgroup", k.Group)
 	if k.System {
 		a.events.NodeEvent(v1.EventTypeWarning, "SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Name, k.PID))
@@ -82,6 +82,9 @@ func (a *Agent) killed(k oom.Kill, uid types.UID, container string) {
 	}
 	if p, _ := a.pods.Get(uid); p != nil {
 		a.events.Event(p, container, v1.EventTypeWarning, "OOMKilling", fmt.Sprintf("The kernel killed %s: %s", process, why))
+	}
+	if observed, _ := a.pleg.Get(uid); observed.ByID(id) != nil {
+		a.stats.Killed(observed.Ref, observed.ByID(id), k.Group)
 	}
 	if w := a.loop.Worker(uid); w != nil {
 		w.Tell(timeline.Record{At: time.Now(), Kind: timeline.KindEnded, What: process, Error: "killed by the kernel: " + why})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // labels are the labels of one metric, in the order container, id, image, name, namespace, pod.
@@ -22,7 +24,7 @@ func (s *Stats) cadvisorMetrics(ctx context.Context, out sink) {
 	out.put(f.containerError, time.Time{}, failed)
 	s.machineMetrics(f, out)
 	disks := s.disks(ctx, r.at)
-	node := scene{f: f, out: out, r: r, disks: disks}
+	node := scene{f: f, out: out, r: r, disks: disks, counted: map[string]bool{}}
 	if s.cfg.PodsGroup != "" {
 		node.group("/", &r.node, labels{1: "/"}, s.machine().BootTime)
 		node.network(r.network, labels{1: "/"})
@@ -39,6 +41,13 @@ func (s *Stats) cadvisorMetrics(ctx context.Context, out sink) {
 	}
 	for i := range r.pods {
 		node.pod(&r.pods[i])
+	}
+	exists := map[types.UID]bool{}
+	for _, o := range s.cfg.Pods.Observed() {
+		exists[o.Ref.UID] = true
+	}
+	for _, ended := range s.kills.rest(node.counted, exists) {
+		out.put(f.ooms, r.at, float64(ended.count), ended.labels[:]...)
 	}
 }
 
@@ -67,6 +76,8 @@ type scene struct {
 	out   sink
 	r     *reading
 	disks *diskReader
+
+	counted map[string]bool // the IDs of the containers whose kills are written
 }
 
 func (v *scene) pod(p *podReading) {
@@ -89,6 +100,9 @@ func (v *scene) pod(p *podReading) {
 			started = c.created
 		}
 		v.group(id, &c.usage, l, started)
+		if c.name != "" && c.group != "" {
+			v.kills(p.ref.UID, c.group, l)
+		}
 		if c.name == "" && !p.hostNetwork { // no name: this is the sandbox, which holds the pod's network
 			v.network(p.network, l)
 		}
@@ -101,6 +115,15 @@ func (v *scene) pod(p *podReading) {
 			// For a container, this metric shows the used inodes: dashboards expect that.
 			v.out.opt(v.f.fsInodes, v.r.at, value(c.writable.GetInodesUsed()), 1, l.with(device)...)
 		}
+	}
+}
+
+// kills writes how many processes of a running container the kernel has killed.
+func (v *scene) kills(uid types.UID, group string, l labels) {
+	file := reader{tree: v.r.tree, group: group, now: v.r.at}
+	if count := file.ooms(); count != nil {
+		v.out.put(v.f.ooms, v.r.at, float64(v.disks.s.kills.measured(uid, l, *count)), l[:]...)
+		v.counted[l[3]] = true
 	}
 }
 
@@ -129,7 +152,9 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 	if v.disks.s.cfg.PodsGroup == "" {
 		return
 	}
-	out.opt(f.ooms, at, file.ooms(), 1, l[:]...)
+	if l[0] == "" { // kills writes the metric of a container
+		out.opt(f.ooms, at, file.ooms(), 1, l[:]...)
+	}
 	if l[3] != "" { // only the groups of containers, which have a label name, have processes of their own
 		v.processes(file.processes(), l)
 	}

@@ -126,6 +126,7 @@ type Stats struct {
 	cfg    Config
 	rates  rates
 	totals totals
+	kills  kills
 	mounts atomic.Pointer[mounts]
 }
 
@@ -145,7 +146,7 @@ func New(cfg Config) (*Stats, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Stats{cfg: cfg, rates: rates{last: map[string]sample{}}}, nil
+	return &Stats{cfg: cfg, rates: rates{last: map[string]sample{}}, kills: kills{of: map[string]*killed{}}}, nil
 }
 
 // Summary serves /stats/summary; with ?only_cpu_and_memory=true, the answer has only CPU and memory.

@@ -80,12 +80,17 @@ func (t tree) containers(podGroup string, out *found) {
 		return // the pod was removed after its directory was listed
 	}
 	for _, e := range entries {
-		name := strings.TrimSuffix(e.Name(), ".scope")
-		if !e.IsDir() || strings.Contains(name, "conmon") { // a runtime's monitor is not a container
+		if !e.IsDir() || strings.Contains(e.Name(), "conmon") { // a runtime's monitor is not a container
 			continue
 		}
-		out.containers[name[strings.LastIndex(name, "-")+1:]] = filepath.Join(podGroup, e.Name())
+		out.containers[containerID(e.Name())] = filepath.Join(podGroup, e.Name())
 	}
+}
+
+// containerID returns the ID in the name of a container's group: cri-containerd-ID.scope, crio-ID.scope, or ID.
+func containerID(name string) string {
+	name = strings.TrimSuffix(name, ".scope")
+	return name[strings.LastIndex(name, "-")+1:]
 }
 
 // isClass reports whether a directory is the group of a QoS class: burstable, besteffort, kubepods-burstable.slice, and the names
