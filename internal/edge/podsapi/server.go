@@ -40,6 +40,8 @@ type Server struct {
 	pods Pods
 	rate *rate.Limiter
 
+	sends sync.WaitGroup // the goroutines that send the events of watches
+
 	mu       sync.Mutex
 	watchers map[*watcher]bool
 }
@@ -50,7 +52,7 @@ func New(pods Pods) *Server {
 }
 
 // Serve answers requests that arrive at the listener until ctx ends. Then it closes the listener, ends open watches with UNAVAILABLE or CANCELED,
-// and waits for the requests that are being answered. It returns an error if the listener fails.
+// and waits for the requests that are being answered. It does the same, and returns an error, if the listener fails.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
@@ -71,7 +73,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	// Stop ends the watches; GracefulStop would wait for them for as long as their clients stay.
 	stop := context.AfterFunc(ctx, g.Stop)
 	defer stop()
-	if err := g.Serve(l); err != nil && ctx.Err() == nil {
+	err := g.Serve(l)
+	g.Stop()
+	s.sends.Wait()
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve the Pods API: %w", err)
 	}
 	return nil

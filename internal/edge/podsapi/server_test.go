@@ -76,6 +76,7 @@ func withNode(t *testing.T, do func(n *node)) {
 		ended := make(chan error, 1)
 		go func() { ended <- n.Serve(ctx, l) }()
 		conn, err := grpc.NewClient("passthrough:///node", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithStaticStreamWindowSize(64<<10), // otherwise gRPC makes the windows larger, and a client that does not read gets more
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 		if err != nil {
 			t.Fatal(err)
@@ -253,6 +254,53 @@ func TestSlowWatcher(t *testing.T) {
 			t.Errorf("the last event about the pod that is gone is %q", e)
 		}
 		slow.end()
+		fast.end()
+	})
+}
+
+// The watch of a client that does not read ends once thousands of pods have come and gone, because it would need more memory for each of
+// them. Changes of the same pods end no watch, and clients that read notice nothing.
+func TestStalledWatcher(t *testing.T) {
+	t.Parallel()
+	withNode(t, func(n *node) {
+		stalled, fast := n.watch(time.Minute), n.watch(0)
+		for i := range 300 {
+			n.set(types.UID(fmt.Sprintf("stays-%03d", i)), v1.PodRunning)
+		}
+		synctest.Wait() // now the connection of the client that does not read is full
+		slow := n.watch(time.Minute)
+		change := func(from, to int) {
+			for i := from; i < to; i++ {
+				uid := types.UID(fmt.Sprintf("goes-%05d", i))
+				n.set(uid, v1.PodRunning)
+				n.set(uid, "")
+				n.Changed("stays-000")
+				if i%100 == 0 {
+					synctest.Wait()
+				}
+			}
+		}
+		change(0, 3700) // with the 300 fewer than 4,096: the clients may begin to read now, and miss nothing
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if slow.err != nil || stalled.err != nil {
+			t.Errorf("the watches of clients that are not far behind: %v, %v", slow.err, stalled.err)
+		}
+		slow.end()
+		stalled.end()
+		stalled = n.watch(24 * time.Hour)
+		synctest.Wait()
+		change(3700, 9000)
+		n.set("last", v1.PodRunning)
+		synctest.Wait()
+		if fast.err != nil || !slices.Contains(fast.take(), "ADDED last Running") {
+			t.Errorf("the client that reads did not get the last event: %v", fast.err)
+		}
+		time.Sleep(365 * 24 * time.Hour)
+		synctest.Wait()
+		if status.Code(stalled.err) != codes.ResourceExhausted {
+			t.Errorf("the client that does not read: %v, want %v", stalled.err, codes.ResourceExhausted)
+		}
 		fast.end()
 	})
 }

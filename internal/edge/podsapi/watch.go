@@ -14,12 +14,17 @@ import (
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 )
 
+// maxChanged bounds how many pods may change while a client does not read. A node has far fewer pods, so that only a client that has not read
+// for long exceeds it.
+const maxChanged = 4096
+
 // watcher is one open WatchPods.
 type watcher struct {
 	changed map[types.UID]bool // the pods that may have changed since take was last called; Server.mu guards it
 	wake    chan struct{}      // holds a value while changed is not empty
+	behind  chan struct{}      // closed when changed would have more than maxChanged pods; the watch then ends
 
-	// Only the goroutine of the stream uses these.
+	// Only the goroutine of send uses these.
 	stream grpc.ServerStreamingServer[podsv1alpha1.WatchPodsEvent]
 	seed   maphash.Seed
 	told   map[types.UID]told // what the client was told of each pod that it knows
@@ -31,11 +36,17 @@ type told struct {
 	sum             uint64 // of the encoded pod
 }
 
-// Changed tells the watchers that a pod may have changed, may be new, or may be gone. It does not block.
+// Changed tells the watchers that a pod may have changed, may be new, or may be gone. It does not block. It ends the watch of a client that
+// is too far behind.
 func (s *Server) Changed(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watchers {
+		if len(w.changed) >= maxChanged && !w.changed[uid] {
+			close(w.behind)
+			delete(s.watchers, w)
+			continue
+		}
 		w.changed[uid] = true
 		select {
 		case w.wake <- struct{}{}:
@@ -45,25 +56,37 @@ func (s *Server) Changed(uid types.UID) {
 }
 
 // WatchPods sends an ADDED event for each pod of the node, then INITIAL_SYNC_COMPLETE, and then an event for each change, until the client
-// ends the call or the agent ends.
+// ends the call or is too far behind, or until the agent ends.
 func (s *Server) WatchPods(_ *podsv1alpha1.WatchPodsRequest, stream grpc.ServerStreamingServer[podsv1alpha1.WatchPodsEvent]) error {
 	w := s.join(stream)
 	if w == nil {
 		return status.Errorf(codes.ResourceExhausted, "%d clients watch the pods of the node already", maxWatchers)
 	}
 	defer s.leave(w)
+	ended := make(chan error, 1)
+	s.sends.Go(func() { ended <- s.send(w) }) // another goroutine, because only a return of WatchPods ends a Send for which the client has no room
+	select {
+	case err := <-ended:
+		return err
+	case <-w.behind:
+		return status.Errorf(codes.ResourceExhausted, "more than %d pods have changed since the client last read an event: watch again", maxChanged)
+	}
+}
+
+// send sends the events of a watch, until the stream ends.
+func (s *Server) send(w *watcher) error {
 	for _, p := range s.sorted() { // after join, so that no change is missed
 		if err := w.tell(p.UID, p); err != nil {
 			return err
 		}
 	}
-	if err := stream.Send(&podsv1alpha1.WatchPodsEvent{Type: podsv1alpha1.EventType_INITIAL_SYNC_COMPLETE}); err != nil {
+	if err := w.stream.Send(&podsv1alpha1.WatchPodsEvent{Type: podsv1alpha1.EventType_INITIAL_SYNC_COMPLETE}); err != nil {
 		return err
 	}
 	for {
 		select {
-		case <-stream.Context().Done():
-			return status.FromContextError(stream.Context().Err()).Err()
+		case <-w.stream.Context().Done():
+			return status.FromContextError(w.stream.Context().Err()).Err()
 		case <-w.wake:
 		}
 		for _, uid := range s.take(w) {
@@ -81,7 +104,10 @@ func (s *Server) join(stream grpc.ServerStreamingServer[podsv1alpha1.WatchPodsEv
 	if len(s.watchers) >= maxWatchers {
 		return nil
 	}
-	w := &watcher{changed: map[types.UID]bool{}, wake: make(chan struct{}, 1), stream: stream, seed: maphash.MakeSeed(), told: map[types.UID]told{}}
+	w := &watcher{
+		changed: map[types.UID]bool{}, wake: make(chan struct{}, 1), behind: make(chan struct{}),
+		stream: stream, seed: maphash.MakeSeed(), told: map[types.UID]told{},
+	}
 	s.watchers[w] = true
 	return w
 }
