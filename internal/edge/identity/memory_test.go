@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,7 @@ type csrBook struct {
 	life    time.Duration
 	pending bool // requests are not signed
 	asked   []string
+	mu      sync.Mutex // for the contents of all
 	all     map[string]*certificates.CertificateSigningRequest
 }
 
@@ -61,7 +63,9 @@ func (u csrUser) Create(_ context.Context, csr *certificates.CertificateSigningR
 }
 
 func (u csrUser) Get(ctx context.Context, name string, _ metav1.GetOptions) (*certificates.CertificateSigningRequest, error) {
-	return u.all[name], ctx.Err()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.all[name].DeepCopy(), ctx.Err()
 }
 
 func (u csrUser) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
@@ -170,6 +174,8 @@ func TestMemoryKeepsItsKey(t *testing.T) {
 		}
 		go func() {
 			time.Sleep(time.Minute)
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			for _, csr := range b.all {
 				block, _ := pem.Decode(csr.Spec.Request)
 				req := must(x509.ParseCertificateRequest(block.Bytes))(t)
