@@ -39,8 +39,8 @@ func (r *Run) readSnapshot(in *input) error {
 	switch {
 	case r.Template != "" || r.Nodes != 0 || r.Pods != 0:
 		return errors.New("--snapshot says which nodes and pods there are: leave out --template, --nodes and --pods, and use --scale")
-	case r.Kubeconfig != "":
-		return errors.New("--snapshot creates namespaces and workloads, so it needs a control plane of its own: leave out --kubeconfig")
+	case r.joins():
+		return errors.New("--snapshot creates namespaces and workloads, so it needs a control plane of its own: leave out --kubeconfig and --in-cluster")
 	}
 	data, err := readBounded(r.Snapshot, fleet.MaxSnapshot)
 	if err != nil {
