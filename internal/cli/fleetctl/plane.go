@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -144,8 +145,49 @@ func (p *plane) logEnd() string {
 	return string(bytes.TrimSpace(text))
 }
 
-// stop ends the control plane, and removes its directory if it is temporary.
+// over reports whether the program has ended.
+func (p *plane) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// guard calls stop, which ends ctx, when the control plane ends before ctx. The caller calls judge after ctx has ended. judge returns the error of
+// the run: err or, if the control plane has ended although nobody wanted it, an error with the end of its log, which then stays. user is the context
+// that ends when the user ends the run. A nil plane is a cluster that existed before; judge returns err.
+func (p *plane) guard(user, ctx context.Context, stop func()) (judge func(err error) error) {
+	if p == nil {
+		return func(err error) error { return err }
+	}
+	lost := false
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-p.ended:
+			lost = ctx.Err() == nil
+			stop()
+		}
+	})
+	return func(err error) error {
+		watching.Wait()
+		// The fleet may notice first that nobody answers, and end with an error.
+		if !lost && (err == nil || user.Err() != nil || !p.over()) {
+			return err
+		}
+		p.temporary = false
+		return fmt.Errorf("the control plane has ended by itself (%s); its whole log is %s, and its last lines are\n%s", p.cmd.ProcessState, p.log.Name(), p.logEnd())
+	}
+}
+
+// stop ends the control plane, and removes its directory if it is temporary. For a nil plane it does nothing.
 func (p *plane) stop() error {
+	if p == nil {
+		return nil
+	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	<-p.ended
 	_ = p.log.Close()

@@ -7,7 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
+	"net/http"
 	"os"
 	"runtime"
 	"runtime/metrics"
@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/agent/simulated"
@@ -122,42 +121,52 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	if r.Shard != "" {
 		said.line("this process is the shard %s", r.Shard)
 	}
-	client, kubeconfig, end, err := r.cluster(ctx, in.nodes, said)
+	c, err := r.cluster(ctx, in.nodes, said)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, end()) }()
-	cfg.Client = client
-	if !r.NoServe {
+	defer func() { err = errors.Join(err, c.plane.stop()) }()
+	cfg.Client = c.client
+	w := &watcher{run: r, expect: in.expect, workloads: in.workloads, cluster: c, said: said}
+	return w.live(ctx, &in, cfg, func(h http.Handler) {
+		serving.Go(func() { _ = server.Serve(served, l, h, server.ServeOptions{Log: r.log(2)}) })
+	})
+}
+
+// live runs the fleet in its cluster until ctx ends, the user calls `wherry fleet stop`, or the fleet's own control plane ends. It calls serve
+// with the handler of the control socket.
+func (w *watcher) live(ctx context.Context, in *input, cfg fleet.Config, serve func(http.Handler)) (err error) {
+	if !w.run.NoServe {
 		if cfg.Dir, err = os.MkdirTemp("", "wherry-fleet-nodes-"); err != nil {
 			return fmt.Errorf("make the directory of the nodes: %w", err)
 		}
 		defer func() { _ = os.RemoveAll(cfg.Dir) }()
 		cfg.Address = hostAddress()
 	}
-	endRecord, err := r.record(&cfg)
+	endRecord, err := w.run.record(&cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, endRecord()) }()
-	f, err := fleet.New(cfg)
-	if err != nil {
+	if w.fleet, err = fleet.New(cfg); err != nil {
 		return err
 	}
+	w.base, w.idle = memory(), runtime.NumGoroutine()
+	user := ctx
 	ctx, stop := context.WithCancel(ctx)
-	w := &watcher{run: r, fleet: f, expect: in.expect, workloads: in.workloads, base: memory(), idle: runtime.NumGoroutine(), kubeconfig: kubeconfig, server: client.Host, said: said}
-	plays := &plays{ctx: ctx, fleet: f, said: said}
+	judge := w.cluster.plane.guard(user, ctx, stop)
+	defer func() { err = judge(err) }()
+	plays := &plays{ctx: ctx, fleet: w.fleet, said: w.said}
 	defer plays.wait()
-	defer stop() // before plays.wait, which waits for the end of ctx
-	c := &control{fleet: f, state: w.state, stop: stop, play: plays.begin}
-	serving.Go(func() { _ = server.Serve(served, l, c.handler(), server.ServeOptions{Log: r.log(2)}) })
+	defer stop() // before plays.wait and judge, which wait for the end of ctx
+	serve((&control{fleet: w.fleet, state: w.state, stop: stop, play: plays.begin}).handler())
 	endMetrics, err := w.serveMetrics()
 	if err != nil {
 		return err
 	}
 	defer endMetrics()
 	if in.plan != nil {
-		if err := plays.begin(r.Scenario, in.plan); err != nil {
+		if err := plays.begin(w.run.Scenario, in.plan); err != nil {
 			return err
 		}
 	}
@@ -206,70 +215,6 @@ func (r *Run) listen() (net.Listener, error) {
 		return nil, fmt.Errorf("a fleet %s runs already on this machine: choose another --name, or end it with wherry fleet stop --name %s", r.Name, r.Name)
 	}
 	return l, err
-}
-
-// hostAddress returns the address at which an API server reaches this host. Without a network it is the loopback address. Then logs and
-// exec work on this machine, but the API server's proxy to a node does not.
-func hostAddress() netip.Addr {
-	if a := simulated.HostAddress(); a.IsValid() {
-		return a
-	}
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-}
-
-// cluster returns the client configuration of the cluster that the user names. If the user names none, it starts a control plane. The
-// function end stops that control plane.
-func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (client *rest.Config, kubeconfig string, end func() error, err error) {
-	if r.joins() {
-		client, err = r.given(nodes)
-		return client, r.Kubeconfig, func() error { return nil }, err
-	}
-	program, err := findPlane(r.ControlPlane)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	said.line("starting a control plane")
-	p, err := startPlane(ctx, program, r.DataDir, nodes)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	if client, err = loadKubeconfig(p.kubeconfig, ""); err != nil {
-		return nil, "", nil, errors.Join(err, p.stop())
-	}
-	said.line("control plane ready: export KUBECONFIG=%s", p.kubeconfig)
-	return client, p.kubeconfig, p.stop, nil
-}
-
-// joins reports whether the fleet joins a cluster that exists.
-func (r *Run) joins() bool { return r.Kubeconfig != "" || r.InCluster }
-
-// given returns the client configuration of the cluster that the user names.
-func (r *Run) given(nodes int) (client *rest.Config, err error) {
-	if r.InCluster {
-		if client, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("--in-cluster: %w", err)
-		}
-	} else if client, err = loadKubeconfig(r.Kubeconfig, r.Context); err != nil {
-		return nil, err
-	}
-	end := ", and removes them at the end"
-	if r.Keep || r.Shard != "" {
-		end = ""
-	}
-	if !r.Yes {
-		return nil, fmt.Errorf("this adds %d simulated nodes to the cluster at %s%s: repeat the command with --yes", nodes, client.Host, end)
-	}
-	return client, nil
-}
-
-// loadKubeconfig reads a kubeconfig.
-func loadKubeconfig(file, context string) (*rest.Config, error) {
-	rules := clientcmd.ClientConfigLoadingRules{ExplicitPath: file}
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
-	return cfg, nil
 }
 
 // log returns a logger to standard error. Its level is Debug if Verbosity is greater than from, Info if both are equal, and otherwise Warn
@@ -323,20 +268,19 @@ func (p *progress) write(since time.Duration, format string, args ...any) {
 
 // watcher observes a running fleet and reports its state and progress to the user.
 type watcher struct {
-	run        *Run
-	fleet      *fleet.Fleet
-	expect     []fleet.Expectation
-	workloads  []fleet.Workload // to create when the nodes are Ready, instead of pods that are all alike
-	base       uint64           // memory of the process before the first node began
-	idle       int              // goroutines of the process at that time
-	kubeconfig string
-	server     string
-	said       *progress
+	run       *Run
+	fleet     *fleet.Fleet
+	expect    []fleet.Expectation
+	workloads []fleet.Workload // to create when the nodes are Ready, instead of pods that are all alike
+	base      uint64           // memory of the process before the first node began
+	idle      int              // goroutines of the process at that time
+	cluster   usedCluster
+	said      *progress
 }
 
 // state returns the state of the fleet for clients of the socket.
 func (w *watcher) state() State {
-	s := State{Status: w.fleet.Status(), Kubeconfig: w.kubeconfig, Server: w.server, Wanted: w.run.Pods, Memory: memory(), Goroutines: runtime.NumGoroutine()}
+	s := State{Status: w.fleet.Status(), Kubeconfig: w.cluster.kubeconfig, Server: w.cluster.server, Wanted: w.run.Pods, Memory: memory(), Goroutines: runtime.NumGoroutine()}
 	if n := s.Nodes.Present; n > 0 {
 		s.MemoryPerNode = (s.Memory - min(s.Memory, w.base)) / uint64(n)
 		s.GoroutinesPerNode = float64(max(0, s.Goroutines-w.idle)) / float64(n)

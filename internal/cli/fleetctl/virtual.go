@@ -161,7 +161,7 @@ func (v *virtual) live(over func()) (err error) {
 	v.said.began = time.Now()
 	v.said.ignored(v.in.rules)
 	v.noteDocuments()
-	w := &watcher{run: v.run, fleet: f, base: memory(), idle: runtime.NumGoroutine(), server: "in memory"}
+	w := &watcher{run: v.run, fleet: f, base: memory(), idle: runtime.NumGoroutine(), cluster: usedCluster{server: "in memory"}}
 	v.state = w.state
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(ctx) }()
