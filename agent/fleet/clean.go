@@ -30,7 +30,7 @@ type Removed struct {
 // Clean removes everything that a fleet left in a cluster: its Nodes, their leases, the pods on them, the pods that the fleet
 // created, if its nodes had certificates, its bootstrap token, bindings and certificate requests, and with Config.Storage, its storage classes
 // and CSI drivers, and the resource slices of the Nodes. name is the fleet's name; "": all
-// fleets. The fleet must not run. After an error Clean continues with the next object; it returns all errors, joined.
+// fleets. The fleet must not run: see CheckEnded. After an error Clean continues with the next object; it returns all errors, joined.
 func Clean(ctx context.Context, client *rest.Config, name string) (Removed, error) {
 	api, err := newClient(client, nil)
 	if err != nil {

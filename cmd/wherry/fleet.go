@@ -106,8 +106,13 @@ func newFleetClean() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean --kubeconfig FILE",
 		Short: "Remove what a killed fleet left in a cluster: its nodes, their leases and pods, what let them get certificates",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return c.Run(cmd.Context(), cmd.OutOrStdout()) },
+		Long: `Remove what a fleet left in a cluster that was killed or had --keep: its nodes, their leases and pods, what let them get certificates.
+The command removes nothing while the fleet runs, that is, while one of its nodes renews its lease. If a lease was renewed a moment ago, it looks
+for 15 s whether that happens again.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
 	}
 	fs := cmd.Flags()
 	fleetName(fs, &c.Name)
@@ -115,6 +120,7 @@ func newFleetClean() *cobra.Command {
 	fs.StringVar(&c.Context, "context", "", "context of the kubeconfig; default: its current one")
 	fs.StringVar(&c.ShardNamespace, "shard-namespace", "", "namespace of the leases of fleets with --shard (default \"kube-system\")")
 	fs.BoolVar(&c.All, "all", false, "of all fleets, not only of the named one")
+	fs.BoolVar(&c.Force, "force", false, "also while the nodes renew their leases, so that their fleet seems to run; not while a shard runs")
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/wherry-node/wherry/agent/fleet"
 )
@@ -16,10 +17,13 @@ type Clean struct {
 	All                 bool // remove the nodes of every fleet, not only those of the fleet Name
 	// ShardNamespace is the namespace of the leases with which several processes share a fleet; "": kube-system.
 	ShardNamespace string
+	// Force removes the nodes even if they renew their leases, so that the fleet seems to run. It does not do so while a shard runs.
+	Force bool
 }
 
-// Run removes the nodes and pods of fleets that no longer run, and what let their nodes get certificates.
-func (c *Clean) Run(ctx context.Context, out io.Writer) error {
+// Run removes the nodes and pods of fleets that no longer run, and what let their nodes get certificates. It removes nothing, and returns an error, if
+// one of the fleets runs. It writes to said if it has to wait to know that.
+func (c *Clean) Run(ctx context.Context, out, said io.Writer) error {
 	if c.Kubeconfig == "" {
 		return errors.New("name the cluster with --kubeconfig: what a fleet leaves in a control plane of its own is gone with it")
 	}
@@ -30,6 +34,14 @@ func (c *Clean) Run(ctx context.Context, out io.Writer) error {
 	name := c.Name
 	if c.All {
 		name = ""
+	}
+	if !c.Force {
+		err := fleet.CheckEnded(ctx, client, name, func(atMost time.Duration) {
+			fmt.Fprintf(said, "a node has renewed its lease a moment ago: looking for up to %s whether it does so again\n", atMost.Round(time.Second))
+		})
+		if err != nil {
+			return fmt.Errorf("%w (--force: remove its nodes without this check)", err)
+		}
 	}
 	if err := fleet.CleanShards(ctx, client, c.ShardNamespace, name); err != nil {
 		return err

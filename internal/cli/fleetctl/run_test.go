@@ -240,26 +240,44 @@ func TestErrorsBeforeTheStart(t *testing.T) {
 	if n := nodesOf(t, kube); n != 0 {
 		t.Errorf("%d nodes joined", n)
 	}
-	if err := (&Clean{Name: "f"}).Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
+	if err := (&Clean{Name: "f"}).Run(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("clean without a cluster: %v", err)
 	}
 }
 
-// A fleet that was killed leaves its nodes, and clean removes them.
+// A fleet that was killed leaves its nodes, and clean removes them. It removes nothing of a fleet that runs, whether it is named or not.
 func TestClean(t *testing.T) {
 	t.Parallel()
 	kube, kubeconfig := cluster(t)
-	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Keep: true, Once: true, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s")}
-	if err := r.Run(t.Context(), &bytes.Buffer{}); err != nil || nodesOf(t, kube) != 2 {
-		t.Fatalf("%v, %d nodes", err, nodesOf(t, kube))
-	}
+	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Keep: true, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s")}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context(), &bytes.Buffer{}) }()
+	client := Client{Name: "f", Socket: r.Socket}
+	until(t, "2 nodes Ready", func() bool {
+		s, err := client.State(t.Context())
+		return err == nil && s.Settled()
+	})
 	var out bytes.Buffer
-	c := Clean{Name: "other", Kubeconfig: kubeconfig}
-	if err := c.Run(t.Context(), &out); err != nil || nodesOf(t, kube) != 2 {
+	clean := func(c Clean) error {
+		out.Reset()
+		c.Kubeconfig = kubeconfig
+		return c.Run(t.Context(), &out, &out)
+	}
+	for _, c := range []Clean{{Name: "f"}, {Name: "other", All: true}} {
+		if err := clean(c); err == nil || !strings.Contains(err.Error(), "the fleet f runs: node f-node-") || !strings.Contains(err.Error(), "--force") || nodesOf(t, kube) != 2 {
+			t.Errorf("clean a fleet that runs: %v, %d nodes", err, nodesOf(t, kube))
+		}
+	}
+	if err := clean(Clean{Name: "other"}); err != nil || nodesOf(t, kube) != 2 {
 		t.Errorf("clean another fleet: %v, %s", err, &out)
 	}
-	c.All = true
-	if err := c.Run(t.Context(), &out); err != nil || nodesOf(t, kube) != 0 || !strings.Contains(out.String(), "2 nodes, 0 pods") {
+	if _, err := client.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil || nodesOf(t, kube) != 2 {
+		t.Fatalf("with Keep: %v, %d nodes", err, nodesOf(t, kube))
+	}
+	if err := clean(Clean{Name: "other", All: true, Force: true}); err != nil || nodesOf(t, kube) != 0 || !strings.Contains(out.String(), "2 nodes, 0 pods") {
 		t.Errorf("clean: %v, %s", err, &out)
 	}
 }

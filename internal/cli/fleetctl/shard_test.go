@@ -58,7 +58,7 @@ func TestTwoShards(t *testing.T) {
 	}
 	until(t, "8 nodes", func() bool { return nodesOf(t, kube) == 8 && settled(8, "a", "b")() })
 	clean := Clean{Name: "f", Kubeconfig: kubeconfig, ShardNamespace: "default"}
-	if err := clean.Run(t.Context(), &out); err == nil || !strings.Contains(err.Error(), "the fleet f runs: ") {
+	if err := clean.Run(t.Context(), &out, &out); err == nil || !strings.Contains(err.Error(), "the fleet f runs: ") {
 		t.Errorf("clean a fleet that runs: %v", err)
 	}
 	for _, shard := range []string{"a", "b"} {
@@ -72,7 +72,8 @@ func TestTwoShards(t *testing.T) {
 	if n := nodesOf(t, kube); n != 8 {
 		t.Errorf("%d nodes after the end of all shards", n)
 	}
-	if err := clean.Run(t.Context(), &out); err != nil || nodesOf(t, kube) != 0 {
+	clean.Force = true // otherwise it looks at the leases of the nodes for 15 s
+	if err := clean.Run(t.Context(), &out, &out); err != nil || nodesOf(t, kube) != 0 {
 		t.Errorf("clean: %v, %d nodes", err, nodesOf(t, kube))
 	}
 }
