@@ -43,9 +43,10 @@ type container struct {
 	exitCode                   int32
 	reason, message            string
 
-	prog    *program // its scripted process; nil: it runs until it is stopped
-	step    int      // index of the next step in prog.steps
-	laps    int      // how many times its loop has run
+	prog    *program // what its command does; nil: it is a server, or a rule or an annotation decides
+	writes  *program // has the output: of prog, or of a rule; nil: it writes nothing, or does not run
+	step    int      // index of the next step in writes.steps
+	laps    int      // how many times the loop of writes has run
 	endsAt  time.Time
 	ending  exit
 	stopped bool // it has received a stop signal
@@ -193,7 +194,6 @@ func (r *Runtime) start(id string) error {
 	}
 	b := r.behavior(c)
 	now := time.Now()
-	output := c.output()
 	if b.StartError != "" {
 		c.started, c.finished, c.state = 0, now.UnixNano(), runtimeapi.ContainerState_CONTAINER_EXITED
 		c.exitCode, c.reason, c.message = 128, "StartError", "failed to create containerd task: "+b.StartError
@@ -203,9 +203,12 @@ func (r *Runtime) start(id string) error {
 	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, now.UnixNano()
 	r.writeLog(c, now, nil, false)
 	r.emit(c.sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	c.writes = c.output()
 	switch {
-	case b.Exits, b.Serves, output != nil:
-		c.prog = output
+	case b.Exits, b.Serves: // so the command does not matter
+		c.prog = nil
+	case c.writes == nil:
+		c.writes = c.prog
 	}
 	c.endsAt, c.ending = c.ownEnd(&b)
 	if b.RunFor == 0 && b.Exits {
@@ -228,10 +231,10 @@ func (r *Runtime) plan(c *container) {
 
 // nextOutput returns when c writes next; zero: it writes nothing, or nothing reads its output.
 func (r *Runtime) nextOutput(c *container) time.Time {
-	if !r.cfg.WriteLogs || c.prog == nil || c.step >= len(c.prog.steps) {
+	if !r.cfg.WriteLogs || c.writes == nil || c.step >= len(c.writes.steps) {
 		return time.Time{}
 	}
-	return time.Unix(0, c.started).Add(c.prog.steps[c.step].at + time.Duration(c.laps)*c.prog.period)
+	return time.Unix(0, c.started).Add(c.writes.steps[c.step].at + time.Duration(c.laps)*c.writes.period)
 }
 
 // advance performs the change of c that is due: output, or its exit. The caller holds the lock.
@@ -240,10 +243,10 @@ func (r *Runtime) advance(c *container, now time.Time) {
 		return
 	}
 	for at := r.nextOutput(c); !at.IsZero() && !at.After(now); at = r.nextOutput(c) {
-		s := &c.prog.steps[c.step]
+		s := &c.writes.steps[c.step]
 		r.writeLog(c, now, s.out, s.stderr)
-		if c.step++; c.step == len(c.prog.steps) && c.prog.period > 0 && c.prog.loopFrom < c.step {
-			c.step = c.prog.loopFrom
+		if c.step++; c.step == len(c.writes.steps) && c.writes.period > 0 && c.writes.loopFrom < c.step {
+			c.step = c.writes.loopFrom
 			c.laps++
 		}
 	}
@@ -268,7 +271,7 @@ func (r *Runtime) exit(c *container, how exit, now time.Time) {
 			c.reason = "Error"
 		}
 	}
-	c.prog = nil
+	c.prog, c.writes = nil, nil
 	for _, w := range c.waiters {
 		close(w)
 	}

@@ -51,12 +51,12 @@ func (r *Runtime) apply(c *container, b *Behavior) {
 	}
 }
 
-// output returns the output of a container as a program that runs until it is stopped; nil: no rule says any.
+// output returns the output that a rule says, as a program without an end; nil: no rule says any. The container's end is not its matter.
 func (c *container) output() *program {
 	if c.do == nil || len(c.do.Log.Lines)+len(c.do.Log.Repeat) == 0 {
 		return nil
 	}
-	p := &program{forever: true}
+	p := &program{}
 	add := func(lines []simrules.Line) {
 		for i := range lines {
 			l := &lines[i]

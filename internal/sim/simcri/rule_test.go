@@ -165,7 +165,7 @@ func TestRulesAnswerAndLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req := createRequest(sandbox.PodSandboxId, "p", "main", 0, "sleep", "1")
+		req := createRequest(sandbox.PodSandboxId, "p", "main", 0, "sleep", "60")
 		req.Config.LogPath = "main.log"
 		id := startContainer(t, r, req)
 		exec := func(cmd ...string) *runtimeapi.ExecSyncResponse {
@@ -219,6 +219,60 @@ func TestRulesAnswerAndLog(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"stdout F starting", "stderr F two", "stderr F lines", "stdout F tick", "stdout F tick"}, got); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// A rule that only says what a container writes replaces the output of its command, and nothing else: the command decides when and how the container
+// ends, and what a stop signal does, also after its memory limit was raised.
+func TestRuleOfOnlyALog(t *testing.T) {
+	rules := rulesOf(t, `containers:
+- match: {container: leak}
+  do: {memory: {value: 10Mi, perSecond: 1Mi}, log: {lines: [{text: ruled}]}}
+- do: {log: {lines: [{text: ruled}, {after: 2s, text: again}, {after: 1h, text: too late}]}}
+`)
+	inBubble(t, simcri.Config{Rules: rules, WriteLogs: true}, func(t *testing.T, r *simcri.Runtime) {
+		cfg := sandboxConfig("p", nil)
+		cfg.LogDirectory = t.TempDir()
+		sandbox, err := r.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := func(name string, cmd ...string) string {
+			req := createRequest(sandbox.PodSandboxId, "p", name, 0, cmd...)
+			req.Config.LogPath = name + ".log"
+			req.Config.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 20 << 20}}
+			return startContainer(t, r, req)
+		}
+		job := start("job", "sh", "-c", "echo own; sleep 5; echo sorry > /dev/termination-log; exit 3")
+		leak := start("leak", "sh", "-c", "sleep 25; exit 4")
+		deaf, server := start("deaf", "sleep", "infinity"), start("server")
+		time.Sleep(4 * time.Second)
+		if got := how(t, r, job); got != "running" {
+			t.Errorf("after 4s the job is %q", got)
+		}
+		if _, err := r.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
+			ContainerId: leak, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 400 << 20},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if got := how(t, r, job); got != "exited 3 Error sorry" {
+			t.Errorf("after 6s the job is %q", got)
+		}
+		for id, want := range map[string]time.Duration{deaf: 10 * time.Second, server: 0} {
+			began := time.Now()
+			if _, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 10}); err != nil || time.Since(began) != want {
+				t.Errorf("%s: the stop took %s, want %s: %v", how(t, r, id), time.Since(began), want, err)
+			}
+		}
+		time.Sleep(15 * time.Second)
+		if got := how(t, r, leak); got != "exited 4 Error" {
+			t.Errorf("after more than 25s the container with a higher limit is %q", got)
+		}
+		text, err := os.ReadFile(cfg.LogDirectory + "/job.log")
+		if err != nil || !strings.Contains(string(text), "ruled") || !strings.Contains(string(text), "again") || strings.Contains(string(text), "own") {
+			t.Errorf("the log of the job: %q, %v", text, err)
 		}
 	})
 }
