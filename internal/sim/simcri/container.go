@@ -173,6 +173,12 @@ func (r *Runtime) StartContainer(ctx context.Context, req *runtimeapi.StartConta
 		return nil, err
 	}
 	r.mu.Lock()
+	wait := r.startWait(req.ContainerId, time.Now())
+	r.mu.Unlock()
+	if err := pause(ctx, wait); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
 	err = r.start(req.ContainerId)
 	r.mu.Unlock()
 	if err != nil {

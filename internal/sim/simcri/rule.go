@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/wherry-node/wherry/internal/sim/simrules"
 )
 
@@ -49,6 +51,16 @@ func (r *Runtime) apply(c *container, b *Behavior) {
 			b.ExitCode, b.Reason = killed.code, ReasonOOM
 		}
 	}
+}
+
+// startWait returns for how long the start of a container has to wait, because its rule says that the pod's containers do not start earlier. The caller
+// holds the lock.
+func (r *Runtime) startWait(id string, now time.Time) time.Duration {
+	c := find(r.containers, id)
+	if c == nil || c.do == nil || c.state != runtimeapi.ContainerState_CONTAINER_CREATED {
+		return 0
+	}
+	return max(0, time.Unix(0, c.sb.created).Add(c.do.StartAfter.Duration).Sub(now))
 }
 
 // output returns the output that a rule says, as a program without an end; nil: no rule says any. The container's end is not its matter.

@@ -2,6 +2,7 @@ package simcri_test
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/sim/simcri"
@@ -220,6 +223,47 @@ func TestRulesAnswerAndLog(t *testing.T) {
 		if diff := cmp.Diff([]string{"stdout F starting", "stderr F two", "stderr F lines", "stdout F tick", "stdout F tick"}, got); diff != "" {
 			t.Error(diff)
 		}
+	})
+}
+
+// The containers of a pod do not run before the time of startAfter since the start of their sandbox; a restart does not wait. A start ends with its
+// caller, and the next one waits for the rest.
+func TestRulesDelayTheStart(t *testing.T) {
+	rules := rulesOf(t, "containers:\n- do: {startAfter: 1m}\n")
+	inBubble(t, simcri.Config{Rules: rules}, func(t *testing.T, r *simcri.Runtime) {
+		sandbox, began := runSandbox(t, r, "p", nil), time.Now()
+		after := func(name string, want time.Duration) {
+			t.Helper()
+			if got := time.Since(began); got != want {
+				t.Errorf("%s after %s, want %s", name, got, want)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		made, err := r.CreateContainer(t.Context(), createRequest(sandbox, "p", "main", 0, "sh", "-c", "sleep 5; exit 1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if _, err := r.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: made.ContainerId}); status.Code(err) != codes.DeadlineExceeded || how(t, r, made.ContainerId) != "created" {
+			t.Errorf("a start that is given up: %v: %s", err, how(t, r, made.ContainerId))
+		}
+		after("the start is given up", 30*time.Second)
+		if _, err := r.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+			t.Fatal(err)
+		}
+		after("the container runs", time.Minute)
+		if got := how(t, r, made.ContainerId); got != "running" {
+			t.Errorf("after its start it is %q", got)
+		}
+		startContainer(t, r, createRequest(sandbox, "p", "sidecar", 0))
+		after("the second container runs", time.Minute)
+		time.Sleep(5 * time.Second)
+		if got := how(t, r, made.ContainerId); got != "exited 1 Error" {
+			t.Errorf("5s after its start it is %q", got)
+		}
+		startContainer(t, r, createRequest(sandbox, "p", "main", 1))
+		after("the restart", 65*time.Second)
 	})
 }
 

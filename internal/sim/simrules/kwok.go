@@ -3,7 +3,6 @@ package simrules
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/core/strict"
@@ -28,19 +26,12 @@ func isKWOK(data []byte) bool { return kwokVersion.Match(data) }
 // kwok holds a document of KWOK's API and the rules that have been made of it so far.
 type kwok struct {
 	*yamldoc.Document
-	read  func(string) ([]byte, error)
-	kind  string
-	rules Rules
-}
-
-// kwokMeta has the fields that documents of every kind have.
-type kwokMeta struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
-		Name      string `json:"name"`
-		Namespace string `json:"namespace"`
-	} `json:"metadata"`
+	read func(string) ([]byte, error)
+	// The document as plain values and as JSON, its kind and the version of its API.
+	plain         any
+	asJSON        []byte
+	kind, version string
+	rules         Rules
 }
 
 // elsewhere maps each kind of document that has no effect on simulated containers to the advice what to use instead.
@@ -59,29 +50,21 @@ var elsewhere = map[string]string{
 
 // parseKWOK makes rules of a document of KWOK's API. What it cannot map becomes an entry of Ignored. A document that is wrong by itself is an error.
 func parseKWOK(d *yamldoc.Document, data []byte, read func(string) ([]byte, error)) (*Rules, error) {
-	_, asJSON, err := d.Parse(data)
-	if err != nil {
+	k := &kwok{Document: d, read: read}
+	if err := k.parse(data); err != nil {
 		return nil, err
 	}
-	var meta kwokMeta
-	if err := json.Unmarshal(asJSON, &meta); err != nil {
-		return nil, fmt.Errorf("%s: %w", d.At(""), err)
-	}
-	k := &kwok{Document: d, read: read, kind: meta.Kind}
-	switch why := elsewhere[meta.Kind]; {
+	switch why := elsewhere[k.kind]; {
 	case why != "":
 		k.ignore("kind", why)
-	case meta.Kind == "Stage":
-		err = k.stage(asJSON)
-	case meta.Kind == "ResourceUsage" || meta.Kind == "ClusterResourceUsage":
-		err = k.usage(asJSON, &meta)
-	case meta.Kind == "Logs" || meta.Kind == "ClusterLogs":
-		err = k.logs(asJSON, &meta)
+	case k.kind == "Stage":
+		k.stage()
+	case k.kind == "ResourceUsage" || k.kind == "ClusterResourceUsage":
+		k.usage()
+	case k.kind == "Logs" || k.kind == "ClusterLogs":
+		k.logs()
 	default:
-		k.Bad("kind", fmt.Sprintf("%q is no kind of %s that is known here", meta.Kind, meta.APIVersion))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.At("spec"), err)
+		k.Bad("kind", fmt.Sprintf("%q is no kind of %s that is known here", k.kind, k.version))
 	}
 	for i := range k.rules.Containers {
 		k.rules.Containers[i].Do.check(func(field, text string) { k.Bad("spec", field+": "+text) })
@@ -99,16 +82,10 @@ func (k *kwok) ignore(path, why string) {
 	}
 }
 
-// kwokSelector selects pods in documents that are for several pods.
-type kwokSelector struct {
-	MatchNamespaces []string `json:"matchNamespaces"`
-	MatchNames      []string `json:"matchNames"`
-}
-
 // matches returns the pods of a document: the one with its name, or those that its selector selects.
-func (k *kwok) matches(meta *kwokMeta, sel *kwokSelector) []Match {
-	if !strings.HasPrefix(meta.Kind, "Cluster") {
-		return []Match{{Namespace: cmp.Or(meta.Metadata.Namespace, "default"), Pod: meta.Metadata.Name}}
+func (k *kwok) matches(meta *metav1.ObjectMeta, sel *kwokSelector) []Match {
+	if !strings.HasPrefix(k.kind, "Cluster") {
+		return []Match{{Namespace: cmp.Or(meta.Namespace, "default"), Pod: meta.Name}}
 	}
 	if sel == nil {
 		sel = &kwokSelector{}
@@ -148,23 +125,12 @@ func (k *kwok) add(pods []Match, containers []string, do *Do) {
 }
 
 // usage reads a ResourceUsage or ClusterResourceUsage.
-func (k *kwok) usage(asJSON []byte, meta *kwokMeta) error {
-	var f struct {
-		Spec struct {
-			Selector *kwokSelector `json:"selector"`
-			Usages   []struct {
-				Containers []string `json:"containers"`
-				Usage      map[string]struct {
-					Value      *resource.Quantity `json:"value"`
-					Expression string             `json:"expression"`
-				} `json:"usage"`
-			} `json:"usages"`
-		} `json:"spec"`
+func (k *kwok) usage() {
+	var f kwokFile[kwokUsage]
+	if !k.decode(&f) {
+		return
 	}
-	if err := json.Unmarshal(asJSON, &f); err != nil {
-		return err
-	}
-	pods := k.matches(meta, f.Spec.Selector)
+	pods := k.matches(&f.Metadata, f.Spec.Selector)
 	for i, u := range f.Spec.Usages {
 		var do Do
 		for _, name := range slices.Sorted(maps.Keys(u.Usage)) {
@@ -186,7 +152,6 @@ func (k *kwok) usage(asJSON []byte, meta *kwokMeta) error {
 			k.add(pods, u.Containers, &do)
 		}
 	}
-	return nil
 }
 
 var (
@@ -213,26 +178,19 @@ func celUsage(expression string) *Usage {
 }
 
 // logs reads a Logs or ClusterLogs: each container has the lines of a file.
-func (k *kwok) logs(asJSON []byte, meta *kwokMeta) error {
-	var f struct {
-		Spec struct {
-			Selector *kwokSelector `json:"selector"`
-			Logs     []struct {
-				Containers       []string `json:"containers"`
-				LogsFile         string   `json:"logsFile"`
-				PreviousLogsFile string   `json:"previousLogsFile"`
-				Follow           bool     `json:"follow"`
-			} `json:"logs"`
-		} `json:"spec"`
+func (k *kwok) logs() {
+	var f kwokFile[kwokLogs]
+	if !k.decode(&f) {
+		return
 	}
-	if err := json.Unmarshal(asJSON, &f); err != nil {
-		return err
-	}
-	pods := k.matches(meta, f.Spec.Selector)
+	pods := k.matches(&f.Metadata, f.Spec.Selector)
 	for i, l := range f.Spec.Logs {
 		path := fmt.Sprintf("spec.logs[%d].", i)
 		if l.PreviousLogsFile != "" {
 			k.ignore(path+"previousLogsFile", "the log of an attempt before is what that attempt has written")
+		}
+		if l.Follow {
+			k.ignore(path+"follow", "the file is read once, before the fleet starts")
 		}
 		if l.LogsFile == "" || k.read == nil {
 			k.ignore(path+"logsFile", "no file can be read")
@@ -248,7 +206,6 @@ func (k *kwok) logs(asJSON []byte, meta *kwokMeta) error {
 			k.add(pods, l.Containers, &Do{Log: Log{Lines: criLines(data)}})
 		}
 	}
-	return nil
 }
 
 // criLines reads the lines of a log in the format of container runtimes ("2026-01-02T15:04:05Z stdout F text"), with the times between them. A line of
@@ -271,44 +228,6 @@ func criLines(data []byte) (out []Line) {
 	return out
 }
 
-// kwokStage is a Stage.
-type kwokStage struct {
-	Spec struct {
-		ResourceRef struct {
-			Kind string `json:"kind"`
-		} `json:"resourceRef"`
-		Selector struct {
-			MatchLabels      map[string]string `json:"matchLabels"`
-			MatchAnnotations map[string]string `json:"matchAnnotations"`
-			MatchExpressions []struct {
-				Key      string   `json:"key"`
-				Operator string   `json:"operator"`
-				Values   []string `json:"values"`
-			} `json:"matchExpressions"`
-		} `json:"selector"`
-		Weight     int             `json:"weight"`
-		WeightFrom json.RawMessage `json:"weightFrom"`
-		Delay      struct {
-			DurationMilliseconds       int64           `json:"durationMilliseconds"`
-			DurationFrom               json.RawMessage `json:"durationFrom"`
-			JitterDurationMilliseconds *int64          `json:"jitterDurationMilliseconds"`
-			JitterDurationFrom         json.RawMessage `json:"jitterDurationFrom"`
-		} `json:"delay"`
-		Next struct {
-			StatusTemplate string          `json:"statusTemplate"`
-			Patches        []kwokPatch     `json:"patches"`
-			Delete         bool            `json:"delete"`
-			Event          json.RawMessage `json:"event"`
-			Finalizers     json.RawMessage `json:"finalizers"`
-		} `json:"next"`
-	} `json:"spec"`
-}
-
-type kwokPatch struct {
-	Subresource string `json:"subresource"`
-	Template    string `json:"template"`
-}
-
 var (
 	stagePhase  = regexp.MustCompile(`(?m)^\s*"?phase"?:\s*"?(Pending|Running|Succeeded|Failed)"?\s*,?$`)
 	stageCode   = regexp.MustCompile(`(?m)^\s*"?exitCode"?:\s*"?(\d{1,3})"?\s*,?$`)
@@ -317,69 +236,55 @@ var (
 )
 
 // stage reads a Stage for pods, and makes a rule of it if the Stage does one of these things: it ends the containers (phase Succeeded or
-// Failed), it lets them be ready after a delay (phase Running), or it deletes a pod whose deletion has begun; its delay is then the time
+// Failed), it lets them start after a delay (phase Running), or it deletes a pod whose deletion has begun; its delay is then the time
 // that the containers need to stop.
-func (k *kwok) stage(asJSON []byte) error {
-	var s kwokStage
-	if err := json.Unmarshal(asJSON, &s); err != nil {
-		return err
+func (k *kwok) stage() {
+	var f kwokFile[kwokStage]
+	if !k.decode(&f) {
+		return
 	}
-	if kind := s.Spec.ResourceRef.Kind; kind != "Pod" {
+	s := &f.Spec
+	if kind := s.ResourceRef.Kind; kind != "Pod" {
 		k.ignore("spec.resourceRef.kind", fmt.Sprintf("the agent itself keeps the status of a %s: use a scenario or a template", cmp.Or(kind, "resource")))
-		return nil
+		return
 	}
-	match, deleted, ok := k.stageSelector(&s)
+	match, deleted, ok := k.stageSelector(s)
 	if !ok {
-		return nil
+		return
 	}
-	for _, f := range []struct {
-		path string
-		set  bool
-	}{
-		{"spec.weight", s.Spec.Weight > 1}, {"spec.weightFrom", s.Spec.WeightFrom != nil}, {"spec.delay.durationFrom", s.Spec.Delay.DurationFrom != nil},
-		{"spec.delay.jitterDurationFrom", s.Spec.Delay.JitterDurationFrom != nil}, {"spec.next.event", s.Spec.Next.Event != nil},
-		{"spec.next.finalizers", s.Spec.Next.Finalizers != nil},
-	} {
-		if f.set {
-			k.ignore(f.path, "it is not mapped")
-		}
-	}
-	after, jitter := s.delay()
-	template := s.Spec.Next.StatusTemplate
-	for _, p := range s.Spec.Next.Patches {
-		if p.Subresource == "status" {
-			template += "\n" + p.Template
-		}
-	}
-	phase := ""
+	s.unmapped(k.ignore)
+	template, phase := s.template(k.ignore), ""
 	if m := stagePhase.FindStringSubmatch(template); m != nil {
 		phase = m[1]
 	}
+	after, jitter := s.delay()
 	var do Do
 	switch {
-	case s.Spec.Next.Delete && deleted:
+	case s.Next.Delete && deleted:
 		do.StopAfter = after.String()
-	case s.Spec.Next.Delete:
+	case s.Next.Delete:
 		k.ignore("spec.next.delete", "an agent deletes only a pod whose deletion has begun")
-		return nil
+		return
 	case phase == "Succeeded" || phase == "Failed":
 		do.Exits = []Exit{stageExit(phase, template, after, jitter)}
 	case phase == "Running":
-		do.ReadyAfter = metav1.Duration{Duration: after}
+		do.StartAfter = metav1.Duration{Duration: after}
 	default:
 		k.ignore("spec.next", "no phase Running, Succeeded or Failed is found in it; the agent itself keeps the rest of a pod's status")
-		return nil
+		return
+	}
+	if len(do.Exits) == 0 && jitter > 0 {
+		k.ignore("spec.delay.jitterDurationMilliseconds", fmt.Sprintf("only an end of containers varies: this takes %s, the middle of both times", after))
 	}
 	k.add([]Match{match}, nil, &do)
-	return nil
 }
 
 // delay returns the delay of a stage as a time that varies evenly by up to jitter. KWOK's delay lies between two times.
 func (s *kwokStage) delay() (after, jitter time.Duration) {
 	const most = int64(maxTime / time.Millisecond)
-	from := min(max(0, s.Spec.Delay.DurationMilliseconds), most)
+	from := min(max(0, s.Delay.DurationMilliseconds), most)
 	to := from
-	if j := s.Spec.Delay.JitterDurationMilliseconds; j != nil {
+	if j := s.Delay.JitterDurationMilliseconds; j != nil {
 		to = min(max(from, *j), most)
 	}
 	return time.Duration(from+to) * time.Millisecond / 2, time.Duration(to-from) * time.Millisecond / 2
@@ -404,7 +309,7 @@ func stageExit(phase, template string, after, jitter time.Duration) Exit {
 // stageSelector returns the pods of a stage, and whether it is for those whose deletion has begun. ok is false if a condition cannot be mapped, so that
 // the stage would apply to too many pods.
 func (k *kwok) stageSelector(s *kwokStage) (m Match, deleted, ok bool) {
-	sel := &s.Spec.Selector
+	sel := &s.Selector
 	m.Labels = map[string]string{}
 	maps.Copy(m.Labels, sel.MatchLabels)
 	if len(sel.MatchAnnotations) > 0 {

@@ -129,7 +129,7 @@ func (d *Do) check(bad func(field, text string)) {
 		d.Exits[i].check(func(field, text string) { bad(join("exits["+strconv.Itoa(i)+"]", field), text) })
 	}
 	d.checkStop(bad)
-	for field, t := range map[string]time.Duration{"readyAfter": d.ReadyAfter.Duration, "failAfter": d.FailAfter.Duration} {
+	for field, t := range map[string]time.Duration{"startAfter": d.StartAfter.Duration, "readyAfter": d.ReadyAfter.Duration, "failAfter": d.FailAfter.Duration} {
 		checkTime(field, t, bad)
 	}
 	d.Log.check(func(field, text string) { bad("log."+field, text) })

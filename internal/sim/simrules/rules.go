@@ -41,8 +41,10 @@ type Match struct {
 
 // Do says what a container does. The container's command decides about all that Do leaves out.
 type Do struct {
-	// StartError makes the start fail with this message.
-	StartError string `json:"startError"`
+	// StartAfter is the time from the start of the pod's sandbox before which no start of the container ends. A restart in the same sandbox does not
+	// wait again. StartError makes the start fail with this message.
+	StartAfter metav1.Duration `json:"startAfter"`
+	StartError string          `json:"startError"`
 	// Exits are the ends of the container, one for each attempt. The last one is also for all later attempts. None: the command decides.
 	Exits []Exit `json:"exits"`
 	// StopAfter is the time from the stop signal to the end, "never" for a container that has to be killed. StopCode is the exit code of that end.
@@ -170,6 +172,9 @@ func (r *Rules) merge(found []int) *Do {
 
 // fill takes the parts from other that d does not have.
 func (d *Do) fill(other *Do) {
+	if d.StartAfter.Duration == 0 {
+		d.StartAfter = other.StartAfter
+	}
 	if d.StartError == "" {
 		d.StartError = other.StartError
 	}

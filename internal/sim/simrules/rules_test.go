@@ -226,7 +226,7 @@ func TestKWOK(t *testing.T) {
 		t.Errorf("pod-fails: %+v", e)
 	}
 	plain := rules.Find(Subject{Namespace: "default", Pod: "p", Container: "c"})
-	if plain.ReadyAfter.Duration != time.Second || plain.StopAfter != "4s" || plain.CPU.At(0, 0) != 0.001 || plain.Memory.At(0, 0) != 1<<20 {
+	if plain.StartAfter.Duration != time.Second || plain.ReadyAfter.Duration != 0 || plain.StopAfter != "4s" || plain.CPU.At(0, 0) != 0.001 || plain.Memory.At(0, 0) != 1<<20 {
 		t.Errorf("a plain pod: %+v", plain)
 	}
 	noted := rules.Find(Subject{Pod: "p", Annotations: map[string]string{"kwok.x-k8s.io/usage-cpu": "250m"}})
@@ -258,12 +258,45 @@ func TestWrongKWOK(t *testing.T) {
 	const kwok = "apiVersion: kwok.x-k8s.io/v1alpha1\n"
 	for text, want := range map[string]string{
 		kwok + "kind: Cat\n": `r.yaml:2: kind: "Cat" is no kind of kwok.x-k8s.io/v1alpha1`,
-		kwok + "kind: Stage\nspec: {delay: {durationMilliseconds: soon}}\n":                        "r.yaml:3: json: cannot unmarshal",
+		kwok + "kind: Stage\nspec:\n  delay:\n    durationMilliseconds: soon\n":                    `r.yaml:5: spec.delay.durationMilliseconds: expected a whole number, found the string "soon"`,
+		kwok + "kind: Stage\nmetadata:\n  name: 7\n":                                               "r.yaml:4: metadata.name: expected a string, found the number 7",
+		kwok + "kind: ClusterLogs\nspec:\n  logs:\n  - logsFile: x\n    follow: often\n":           `r.yaml:6: spec.logs[0].follow: expected true or false, found the string "often"`,
+		kwok + "kind: ResourceUsage\nspec:\n  usages:\n  - usage:\n      cpu: {value: much}\n":     `r.yaml:6: spec.usages[0].usage[cpu].value: "much" is no Quantity`,
 		kwok + "kind: Logs\nmetadata: {name: p}\nspec:\n  logs:\n  - {logsFile: /none}\n":          "r.yaml:6: spec.logs[0].logsFile: none",
 		"# x\n---\n" + kwok + "kind: ResourceUsage\nspec: {usages: [{usage: {cpu: {value: -1}}}]}": "r.yaml:5: spec: cpu.value: use an amount",
 	} {
 		if _, err := Parse("r.yaml", []byte(text), func(string) ([]byte, error) { return nil, errors.New("none") }); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// What a document of KWOK asks for and a rule cannot have is named with its line and field: fields that KWOK does not have, often misspelt, and those
+// that have no meaning here. It has no effect.
+func TestIgnoredKWOK(t *testing.T) {
+	t.Parallel()
+	const kwok = "apiVersion: kwok.x-k8s.io/v1alpha1\n"
+	for text, want := range map[string]string{
+		"kind: Stage\nspec:\n  resourceRef: {kind: Pod}\n  delay:\n    durationMiliseconds: 9000\n  next: {statusTemplate: \"phase: Running\"}\n":                                                         `r.yaml:6: Stage: spec.delay.durationMiliseconds has no effect: unknown field; did you mean "durationMilliseconds"?`,
+		"kind: Stage\nspec:\n  resourceRef: {kind: Pod}\n  delay:\n    DurationMilliseconds: 9000\n  next: {statusTemplate: \"phase: Running\"}\n":                                                        `r.yaml:6: Stage: spec.delay.DurationMilliseconds has no effect: unknown field; did you mean "durationMilliseconds"?`,
+		"kind: Stage\nspec:\n  resourceRef: {kind: Pod}\n  immediateNextStage: true\n  next: {statusTemplate: \"phase: Running\"}\n":                                                                      `r.yaml:5: Stage: spec.immediateNextStage has no effect: it is not mapped`,
+		"kind: Stage\nspec:\n  resourceRef: {kind: Pod}\n  next:\n    statusTemplate: \"phase: Running\"\n    patches:\n    - subresource: status\n      type: json\n      template: \"phase: Failed\"\n": `r.yaml:9: Stage: spec.next.patches[0].type has no effect: only patches of the types merge and strategic are read`,
+		"kind: Stage\nspec:\n  resourceRef: {kind: Pod}\n  next:\n    statusTemplate: \"phase: Running\"\n    patches:\n    - template: \"phase: Failed\"\n":                                              `r.yaml:8: Stage: spec.next.patches[0] has no effect: only patches of the subresource status are read`,
+		"kind: Stage\nspec:\n  resourceRef: {kind: Pod}\n  delay:\n    durationMilliseconds: 1000\n    jitterDurationMilliseconds: 5000\n  next: {statusTemplate: \"phase: Running\"}\n":                  `r.yaml:7: Stage: spec.delay.jitterDurationMilliseconds has no effect: only an end of containers varies: this takes 3s, the middle of both times`,
+		"kind: ClusterLogs\nspec:\n  logs:\n  - logsFile: app.log\n    follow: true\n":                                                                                                                    `r.yaml:6: ClusterLogs: spec.logs[0].follow has no effect: the file is read once, before the fleet starts`,
+		"kind: ClusterResourceUsage\nmetadata:\n  lables: {a: b}\nspec: {usages: [{usage: {cpu: {value: 1}}}]}\n":                                                                                         `r.yaml:4: ClusterResourceUsage: metadata.lables has no effect: unknown field; did you mean "labels"?`,
+	} {
+		rules, err := Parse("r.yaml", []byte(kwok+text), func(string) ([]byte, error) { return []byte("line\n"), nil })
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff([]string{want}, rules.Ignored); diff != "" {
+			t.Errorf("%s:\n%s", text, diff)
+		}
+		do := rules.Find(Subject{Namespace: "default", Pod: "p"})
+		if wait := do.StartAfter.Duration; do.Exit(0, 0) != nil || wait != 0 && wait != 3*time.Second {
+			t.Errorf("%s: %+v", text, do)
 		}
 	}
 }
