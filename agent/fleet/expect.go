@@ -116,6 +116,10 @@ func (e Expectation) Check(s *Status, wanted int) Outcome {
 		o.Held, o.Now = e.checkState(s, wanted)
 		return o
 	}
+	if e.isTime() && e.part != "overdue" && s.Leases.Renewals == 0 {
+		o.Now = "unknown: no lease was renewed yet"
+		return o
+	}
 	value, whole := e.value(s, wanted)
 	limit := e.limit
 	o.Now = strconv.FormatFloat(value, 'f', -1, 64)
@@ -235,13 +239,21 @@ func (f *Fleet) Await(ctx context.Context, hold time.Duration, all ...Expectatio
 // returns an error, the wait ends.
 func AwaitStatus(ctx context.Context, hold time.Duration, all []Expectation, read func(context.Context) (Status, int, error)) ([]Outcome, error) {
 	var since time.Time // from when on all have held
+	var held bool
+	outcomes := make([]Outcome, len(all))
+	for i, e := range all {
+		outcomes[i] = Outcome{Expect: e.text, Now: "unknown: the fleet has not answered"}
+	}
 	for {
 		s, wanted, err := read(ctx)
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err != nil && ctx.Err() == nil:
 			return nil, err
+		case err != nil: // the end of the time has cut the request short
+			return outcomes, &Unmet{Outcomes: outcomes, Hold: hold}
 		}
 		now := time.Now()
-		outcomes, held := CheckAll(all, &s, wanted)
+		outcomes, held = CheckAll(all, &s, wanted)
 		switch {
 		case !held:
 			since = time.Time{}

@@ -19,7 +19,7 @@ func TestExpectations(t *testing.T) {
 	s := fleet.Status{
 		Nodes:  fleet.Nodes{Want: 10, Present: 10, Ready: 9, Crashed: 1},
 		Pods:   fleet.Pods{Running: 4, Ready: 3, Pending: 1, Succeeded: 2, Failed: 1},
-		Leases: fleet.Lateness{P50: time.Millisecond, P99: 1500 * time.Millisecond, Failed: 2},
+		Leases: fleet.Lateness{P50: time.Millisecond, P99: 1500 * time.Millisecond, Renewals: 3, Failed: 2},
 	}
 	whole := fleet.Status{Nodes: fleet.Nodes{Want: 2, Present: 2, Ready: 2}, Pods: fleet.Pods{Running: 5, Ready: 5}}
 	done := fleet.Status{Pods: fleet.Pods{Succeeded: 3}}
@@ -54,6 +54,9 @@ func TestExpectations(t *testing.T) {
 		{"pods.all=8", &s, 0, fleet.Outcome{Held: true, Now: "8"}},
 		{"leases.p99<=1s", &s, 0, fleet.Outcome{Now: "1.5s"}},
 		{"leases.p50<=1s", &s, 0, fleet.Outcome{Held: true, Now: "1ms"}},
+		{"leases.p99<=1s", &whole, 0, fleet.Outcome{Now: "unknown: no lease was renewed yet"}},
+		{"leases.p50>=0s", &whole, 0, fleet.Outcome{Now: "unknown: no lease was renewed yet"}},
+		{"leases.overdue<=1s", &whole, 0, fleet.Outcome{Held: true, Now: "0s"}},
 		{"leases.failed=0", &s, 0, fleet.Outcome{Now: "2"}},
 	} {
 		e, err := fleet.ParseExpectation(c.text)

@@ -205,6 +205,8 @@ func (w *wheel) note(lag time.Duration) {
 type Lateness struct {
 	P50 time.Duration `json:"p50"`
 	P99 time.Duration `json:"p99"`
+	// Renewals is how many renewals, the newest ones, P50 and P99 are of. Without any they are 0 and say nothing.
+	Renewals int `json:"renewals"`
 	// Overdue is for how long the next renewal in the queue has been due; 0: none is overdue.
 	Overdue time.Duration `json:"overdue"`
 	// Failed is how many renewals have failed since the start. Renewals that an injected fault prevented are not counted.
@@ -219,7 +221,8 @@ func (w *wheel) lateness() Lateness {
 	if k, ok := w.due.First(); ok && w.ctx != nil {
 		l.Overdue = max(0, time.Since(k.owed))
 	}
-	if n := len(w.lags); n > 0 {
+	l.Renewals = len(w.lags)
+	if n := l.Renewals; n > 0 {
 		sorted := slices.Sorted(slices.Values(w.lags))
 		l.P50, l.P99 = sorted[n/2], sorted[n*99/100]
 	}

@@ -30,12 +30,8 @@ func (f *Fleet) CreateWorkloads(ctx context.Context, workloads []Workload, scale
 		namespaces[workloads[i].Namespace] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(namespaces)) {
-		body, err := json.Marshal(&v1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
-		if err == nil {
-			err = f.api.CreateJSON(ctx, "/api/v1/namespaces", body)
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create namespace %s: %w", name, err)
+		if err := f.createNamespace(ctx, name); err != nil {
+			return err
 		}
 		if err := f.awaitAccount(ctx, name); err != nil {
 			return err
@@ -58,6 +54,31 @@ func (f *Fleet) CreateWorkloads(ctx context.Context, workloads []Workload, scale
 		}
 		return nil
 	})
+}
+
+// createNamespace creates a namespace unless it exists.
+func (f *Fleet) createNamespace(ctx context.Context, name string) error {
+	body, err := json.Marshal(&v1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err == nil {
+		err = f.api.CreateJSON(ctx, "/api/v1/namespaces", body)
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// EnsureNamespace creates a namespace, which pods of CreatePods need, if it does not exist and create is true. Without create it returns an error then. If
+// the user of Config.Client may not look, or the API server does not answer, it returns nil.
+func (f *Fleet) EnsureNamespace(ctx context.Context, name string, create bool) error {
+	has, err := f.api.HasNamespace(ctx, name)
+	switch {
+	case err != nil || has:
+		return nil
+	case create:
+		return f.createNamespace(ctx, name)
+	}
+	return fmt.Errorf("the cluster has no namespace %q", name)
 }
 
 // creation is an object of a workload that is created. Its request is made only when it is sent, because there may be a million of them.

@@ -67,7 +67,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.StringVar(&r.Scenario, "scenario", "", "file with faults that happen while the fleet runs")
 	fs.StringArrayVar(&r.Rules, "rules", nil, "file that says what containers do and how images are pulled; may be repeated: see docs/fleet-rules.md")
 	fs.IntVar(&r.Pods, "pods", 0, "create this many pods when all nodes are Ready; the scheduler places them")
-	fs.StringVarP(&r.Namespace, "namespace", "n", "default", "namespace of these pods")
+	fs.StringVarP(&r.Namespace, "namespace", "n", "default", "namespace of these pods; without --kubeconfig it is created")
 	fleetName(fs, &r.Name)
 	fs.StringVar(&r.Kubeconfig, "kubeconfig", "", "join the cluster of this kubeconfig; without it a control plane is started")
 	fs.StringVar(&r.Context, "context", "", "context of the kubeconfig; default: its current one")
@@ -83,7 +83,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.BoolVar(&r.NoServe, "no-serve", false, "serve no HTTPS API for the nodes: a node needs less memory, and kubectl logs, exec and top do not work")
 	fleetExpect(fs, &r.Expect, &r.Hold, &r.Output)
 	fs.BoolVar(&r.Once, "once", false, "end when the expectations hold; without any: when all nodes are Ready and all pods Running")
-	fs.DurationVar(&r.Within, "within", 0, "fail with exit status 3 if that takes longer; 0: no limit")
+	fs.DurationVar(&r.Within, "within", 0, "fail with exit status 3 if that takes longer, or if the fleet is ended before; 0: no limit")
 	fs.StringVar(&r.DataDir, "data-dir", "", "where the control plane keeps its data; default: a directory that is removed at the end")
 	fs.StringVar(&r.ControlPlane, "controlplane", "", "program of the control plane; default: wherry-controlplane beside this program, then in PATH")
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes; with --virtual of all random values")
@@ -255,8 +255,8 @@ func newFleetExpect() *cobra.Command {
 	var e fleetctl.Expect
 	cmd := &cobra.Command{
 		Use: "expect EXPECTATION...", Short: "Wait until expectations hold in a running fleet; fail if they do not", Args: cobra.MinimumNArgs(1),
-		Long: `Wait until all expectations hold at the same time. The exit status is 0 if they do, 3 if they do not within the time of --within,
-and 1 if something else fails. An expectation is one of
+		Long: `Wait until all expectations hold at the same time. The exit status is 0 if they do, 3 if they do not within the time of --within or
+before the command is interrupted, and 1 if something else fails. An expectation is one of
 
   nodes=ready  nodes=gone  pods=running  pods=ready  pods=succeeded  pods=finished  pods=gone
 

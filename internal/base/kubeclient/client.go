@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -123,6 +124,15 @@ func hostOf(server string) string {
 // body is the object in JSON.
 func (c *Client) CreateJSON(ctx context.Context, path string, body []byte) error {
 	return c.in(&c.core).Post().AbsPath(path).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+}
+
+// HasNamespace reports whether the cluster has a namespace of this name, which must be a valid one.
+func (c *Client) HasNamespace(ctx context.Context, name string) (bool, error) {
+	err := c.in(&c.core).Get().AbsPath("/api/v1/namespaces/" + name).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // DeleteAll deletes the objects of any kind that opts selects. path is the path of their collection, as for CreateJSON. A label selector is

@@ -39,7 +39,7 @@ func checkOutput(form string) error {
 	return nil
 }
 
-// Run waits until the expectations hold. The error is a *fleet.Unmet if they do not in time.
+// Run waits until the expectations hold. The error is a *fleet.Unmet if they do not in time, or before ctx ends.
 func (c *Expect) Run(ctx context.Context, out io.Writer) error {
 	if err := checkOutput(c.Output); err != nil {
 		return err
@@ -64,20 +64,50 @@ func (c *Expect) Run(ctx context.Context, out io.Writer) error {
 		if err == nil {
 			s = now
 		}
-		return s.Status, s.Wanted, err // a request that the end of the time cuts short leaves the state before it
+		return s.Status, s.Wanted, err
 	})
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
 	case outcomes == nil:
 		return err
-	case c.Output == "json":
+	case err != nil && ctx.Err() != nil:
+		err = &early{err}
+	}
+	if c.Output == "json" {
 		return errors.Join(writeResult(out, outcomes, err, time.Since(began), s), err)
 	}
 	for _, o := range outcomes {
 		fmt.Fprintln(out, outcomeText(&o))
 	}
 	return err
+}
+
+// early is the error of a wait for expectations that was ended before they held.
+type early struct{ unmet error }
+
+// Error says what did not hold.
+func (e *early) Error() string { return "ended before the expectations held: " + e.unmet.Error() }
+
+// Unwrap returns the *fleet.Unmet.
+func (e *early) Unwrap() error { return e.unmet }
+
+// awaits reports whether the user waits for expectations. Otherwise the end of the fleet before they hold is no error.
+func (r *Run) awaits() bool { return len(r.Expect) > 0 || r.Once || r.Within > 0 }
+
+// early returns the error of a fleet that its user has ended. unmet says which expectations did not hold; nil: all held.
+func (r *Run) early(unmet error) error {
+	if unmet == nil || !r.awaits() {
+		return nil
+	}
+	return &early{unmet}
+}
+
+// unmet returns the error of expectations about a fleet that has not begun.
+func unmet(all []fleet.Expectation) error {
+	u := &fleet.Unmet{}
+	for _, e := range all {
+		u.Outcomes = append(u.Outcomes, fleet.Outcome{Expect: e.String(), Now: "the fleet has not begun"})
+	}
+	return u
 }
 
 // writeResult prints the outcome of expectations as JSON. err is nil if all held in time.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/agent/simulated"
@@ -42,6 +45,9 @@ func (r *Run) read() (in input, err error) {
 	}
 	if in.expect, err = r.expectations(); err != nil {
 		return in, err
+	}
+	if errs := validation.IsDNS1123Label(r.Namespace); r.Pods > 0 && r.Snapshot == "" && len(errs) > 0 {
+		return in, fmt.Errorf("--namespace=%q: %s", r.Namespace, strings.Join(errs, "; "))
 	}
 	if r.Scenario != "" {
 		if in.plan, err = readScenario(r.Scenario); err != nil {

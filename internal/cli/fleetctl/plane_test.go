@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/wherry-node/wherry/agent/fleet"
 )
 
@@ -36,10 +39,10 @@ func ownPlane(t *testing.T, kubeconfig string) (program string, fail func()) {
 func TestControlPlaneEnds(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{true, false} {
-		_, kubeconfig := cluster(t)
+		kube, kubeconfig := cluster(t)
 		program, fail := ownPlane(t, kubeconfig)
 		r := Run{
-			Name: "f", Nodes: 1, ControlPlane: program, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s"),
+			Name: "f", Nodes: 1, ControlPlane: program, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s"), Pods: 1, Namespace: "load",
 		}
 		if fails {
 			r.Expect, r.Within = []string{"nodes.ready>=2"}, 20*time.Second // which never holds
@@ -60,6 +63,11 @@ func TestControlPlaneEnds(t *testing.T) {
 			}
 			if err := <-ended; err != nil {
 				t.Errorf("the user ends the fleet: %v", err)
+			}
+			if admin, err := kubernetes.NewForConfig(kube.RESTConfig("test")); err != nil {
+				t.Error(err)
+			} else if _, err := admin.CoreV1().Namespaces().Get(t.Context(), "load", metav1.GetOptions{}); err != nil {
+				t.Errorf("the namespace of the pods is not made: %v", err)
 			}
 			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the directory of the control plane after its end: %v", err)

@@ -122,7 +122,10 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 		said.line("this process is the shard %s", r.Shard)
 	}
 	c, err := r.cluster(ctx, in.nodes, said)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil && r.awaits():
+		return r.early(unmet(in.expect))
+	case err != nil:
 		return err
 	}
 	defer func() { err = errors.Join(err, c.plane.stop()) }()
@@ -165,6 +168,11 @@ func (w *watcher) live(ctx context.Context, in *input, cfg fleet.Config, serve f
 		return err
 	}
 	defer endMetrics()
+	if w.run.Pods > 0 && len(w.workloads) == 0 {
+		if err := w.fleet.EnsureNamespace(ctx, w.run.Namespace, w.cluster.plane != nil); err != nil {
+			return fmt.Errorf("--namespace: %w", err)
+		}
+	}
 	if in.plan != nil {
 		if err := plays.begin(w.run.Scenario, in.plan); err != nil {
 			return err
@@ -186,6 +194,9 @@ func (w *watcher) runFleet(ctx context.Context, stop func()) error {
 	err := w.fleet.Run(ctx)
 	stop()
 	watching.Wait()
+	if _, ok := errors.AsType[*early](late); ok && err != nil { // nobody has ended the fleet: it has failed
+		return err
+	}
 	return errors.Join(err, late)
 }
 
@@ -300,7 +311,7 @@ func memory() uint64 {
 }
 
 // watch creates the pods when all nodes are Ready, and prints how many nodes are Ready and how many pods Running. It returns when the
-// expectations hold. The error is a *fleet.Unmet if that takes longer than Within.
+// expectations hold. The error is a *fleet.Unmet if that takes longer than Within, and an *early if ctx ends before and the user waits for that.
 func (w *watcher) watch(ctx context.Context) error {
 	began := time.Now()
 	bounded := ctx
@@ -331,7 +342,7 @@ func (w *watcher) watch(ctx context.Context) error {
 		err = &fleet.Unmet{Outcomes: outcomes}
 	}
 	if ctx.Err() != nil { // the user ends the fleet
-		return nil
+		return w.run.early(err)
 	}
 	if err := w.report(outcomes, err, time.Since(began)); err != nil {
 		return err

@@ -227,6 +227,8 @@ func TestErrorsBeforeTheStart(t *testing.T) {
 		{"output", Run{Name: "f", Output: "xml"}, "--output="},
 		{"hold", Run{Name: "f", Hold: -1}, "--hold="},
 		{"kubeconfig", Run{Name: "f", Kubeconfig: dir + "/none", Yes: true}, "--kubeconfig: "},
+		{"namespace", Run{Name: "f", Pods: 1, Namespace: "none", Kubeconfig: kubeconfig, Yes: true, NoServe: true}, `--namespace: the cluster has no namespace "none"`},
+		{"no namespace at all", Run{Name: "f", Pods: 1, Namespace: "No_name"}, `--namespace="No_name": `},
 		{"a copy in a cluster", Run{Name: "f", Snapshot: dir + "/none", Kubeconfig: kubeconfig, Yes: true}, "it needs a control plane of its own"},
 		{"a copy in the cluster of the pod", Run{Name: "f", Snapshot: dir + "/none", InCluster: true, Yes: true}, "it needs a control plane of its own"},
 	} {

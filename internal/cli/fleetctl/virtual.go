@@ -224,7 +224,11 @@ func (v *virtual) watch(f *fleet.Fleet, api *simulated.APIServer, ended <-chan e
 		switch {
 		case v.stopped():
 			v.early = true
-			return nil, nil
+			if !awaits && (len(v.run.Expect) == 0 || v.run.Within > 0) {
+				return nil, nil
+			}
+			v.check(&s)
+			return nil, v.run.early(&fleet.Unmet{Outcomes: v.outcomes, Hold: v.run.Virtual})
 		case now >= v.run.Virtual && len(v.run.Expect) > 0 && v.run.Within == 0 && !v.check(&s):
 			return nil, &fleet.Unmet{Outcomes: v.outcomes}
 		case now >= v.run.Virtual:
