@@ -290,7 +290,7 @@ func newFleetStop() *cobra.Command {
 
 // fleetNodes adds the flags that select nodes of a fleet.
 func fleetNodes(fs *pflag.FlagSet, s *fleet.Selector) {
-	fs.StringVar(&s.Group, "group", "", "only nodes of this group")
+	fs.StringVar(&s.Group, "group", "", "only nodes of this group; alone: all of them")
 	fs.IntVar(&s.Count, "count", 0, "this many nodes")
 	fs.Float64Var(&s.Percent, "percent", 0, "this part of the nodes")
 	fs.BoolVar(&s.All, "all", false, "all nodes")
@@ -301,7 +301,7 @@ func newFleetFault() *cobra.Command {
 	var f fleetctl.Fault
 	cmd := &cobra.Command{
 		Use: "fault KIND [NODE...]", Short: "Inject a fault into nodes of a running fleet", Args: cobra.MinimumNArgs(1),
-		Long: `Inject a fault into nodes of a running fleet, by their names or by --count, --percent or --all. KIND is one of
+		Long: `Inject a fault into nodes of a running fleet, by their names or by --count, --percent, --group or --all. KIND is one of
 
   crash      the machine stops, with its agent and containers; when it is healed, it boots and starts its pods again
   agent      only the agent ends; the containers continue to run, and the next agent finds them
@@ -310,6 +310,7 @@ func newFleetFault() *cobra.Command {
   slow-api   the node's requests to the API server take longer: --delay
   lease      the node does not renew its lease
   pressure   processes outside the pods use --memory, --disk or --processes, in percent of the machine
+  shutdown   the machine begins to shut down: a node with shutdownGracePeriod ends its pods
   devices    devices of --resource are unhealthy: all, or as many as --unhealthy
   exit       running containers end once: --pod, --container, --exit-code or --oom
 

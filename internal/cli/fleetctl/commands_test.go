@@ -90,6 +90,49 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// A group alone chooses all its nodes, for a fault and for its end. Without any choice the command is refused.
+func TestFaultOfAGroup(t *testing.T) {
+	t.Parallel()
+	_, kubeconfig := cluster(t)
+	template := filepath.Join(t.TempDir(), "template.yaml")
+	text := "apiVersion: wherry.dev/v1alpha1\nkind: FleetTemplate\ngroups: [{name: a, count: 2}, {name: b, count: 2}]\n"
+	if err := os.WriteFile(template, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := Run{Name: "f", Template: template, Kubeconfig: kubeconfig, Yes: true, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s")}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context(), &bytes.Buffer{}) }()
+	c := Client{Name: "f", Socket: r.Socket}
+	until(t, "4 nodes Ready", func() bool {
+		s, err := c.State(t.Context())
+		return err == nil && s.Settled()
+	})
+	for _, step := range []struct {
+		fault Fault
+		want  string
+	}{
+		{Fault{Nodes: fleet.Selector{Group: "b"}, Fault: fleet.Fault{Kind: fleet.FaultLease}}, "lease: f-b-1 f-b-2\n"},
+		{Fault{Nodes: fleet.Selector{Group: "b"}, Heal: true}, "healed: f-b-1 f-b-2\n"},
+		{Fault{Nodes: fleet.Selector{Group: "b", Count: 1}, Fault: fleet.Fault{Kind: fleet.FaultLease}}, "lease: f-b-"},
+		{Fault{Fault: fleet.Fault{Kind: fleet.FaultLease}}, "in one way"},
+	} {
+		var out bytes.Buffer
+		step.fault.Client = c
+		if err := step.fault.Run(t.Context(), &out); err != nil {
+			out.WriteString(err.Error())
+		}
+		if said := out.String(); !strings.Contains(said, step.want) || strings.Contains(said, "f-b-1 f-b-2") && step.fault.Nodes.Count == 1 {
+			t.Errorf("%+v said %q, want %q", step.fault.Nodes, said, step.want)
+		}
+	}
+	if _, err := c.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // writeState prints the texts of a fleet, for example the server's address, without control characters.
 func TestStateIsPlain(t *testing.T) {
 	t.Parallel()
