@@ -22,8 +22,6 @@ import (
 const (
 	// joinPatience is how long a joining node may take to become Ready. After that it no longer counts as joining, so other nodes can join.
 	joinPatience = 2 * time.Minute
-	// cleanTimeout bounds the removal of the fleet at the end.
-	cleanTimeout = 5 * time.Minute
 	// followRetry is the longest wait before a watch is tried again.
 	followRetry = 10 * time.Second
 	// leavers is how many nodes are removed at the same time.
@@ -70,6 +68,7 @@ type Fleet struct {
 	joins   Joins
 	began   time.Time // when Run began
 	leaving sync.WaitGroup
+	removal *removal // of the whole fleet, at the end of Run; nil before
 	// injected counts the calls of Inject; the count is the number of the last fault.
 	injected int
 	// played has the scenarios that play and the last ones that have ended, the oldest first.
@@ -199,19 +198,16 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 	cancel()
 	group.Wait()
 	f.slices.wait()
-	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-	defer cancel()
 	if f.shard != nil {
+		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+		defer cancel()
 		f.shard.leave(final)
 		return shardErr
 	}
 	if f.cfg.Keep {
 		return nil
 	}
-	done, err := clean(final, f.api, f.selector(), nil)
-	err = errors.Join(err, f.closeStorage(final))
-	f.cfg.Log.Info("the fleet is removed from the cluster", "nodes", done.Nodes, "pods", done.Pods)
-	return err
+	return f.clear(context.WithoutCancel(ctx))
 }
 
 // age returns the time since Run began; 0 before.

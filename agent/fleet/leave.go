@@ -68,9 +68,8 @@ func (f *Fleet) remove(nodes []*node) {
 
 // cleanNodes removes Nodes from the cluster, with their leases and pods.
 func (f *Fleet) cleanNodes(names map[string]bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
-	defer cancel()
-	if _, err := clean(ctx, f.api, f.selector(), names); err != nil {
+	r := &removal{api: f.api, selector: f.selector(), only: names, bounded: true}
+	if err := r.run(context.Background()); err != nil {
 		f.cfg.Log.Error("nodes that left the fleet are still in the cluster; they are removed at its end", "err", err)
 	}
 }

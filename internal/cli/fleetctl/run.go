@@ -191,7 +191,10 @@ func (w *watcher) runFleet(ctx context.Context, stop func()) error {
 			stop()
 		}
 	})
+	over := make(chan struct{})
+	watching.Go(func() { w.said.tellRemoval(ctx, over, w.fleet.Removal) })
 	err := w.fleet.Run(ctx)
+	close(over)
 	stop()
 	watching.Wait()
 	if _, ok := errors.AsType[*early](late); ok && err != nil { // nobody has ended the fleet: it has failed
