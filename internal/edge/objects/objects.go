@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -99,7 +100,7 @@ type Objects struct {
 	running context.Context // context of Run; nil: Run does not run
 	wg      sync.WaitGroup
 	joins   []func()                // functions that each wait for the end of one piece of work that Begin started
-	pods    map[types.UID][]*object // the objects that each pod refers to
+	pods    map[types.UID][]*object // the objects that each pod refers to, sorted by key, each once
 	watched map[key]*object         // the objects that any pod refers to
 
 	recall recalled
@@ -124,6 +125,11 @@ func (k kind) String() string {
 type key struct {
 	kind            kind
 	namespace, name string
+}
+
+// compareKeys orders keys.
+func compareKeys(a, b key) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 }
 
 func (k key) String() string { return k.kind.String() + " " + k.namespace + "/" + k.name }
@@ -290,16 +296,38 @@ func (o *Objects) Track(p *v1.Pod) {
 			}
 			o.start(obj)
 		}
-		if !slices.Contains(before, obj) {
-			obj.refs++
-			obj.expire() // a new pod gets the newest objects, also with a strategy that does not watch
-		}
 		now[i] = obj
 	}
 	o.pods[p.UID] = now
-	o.unref(before, now)
+	changes(before, now, compareKeys, o.unref, func(obj *object) {
+		obj.refs++
+		obj.expire() // a new pod gets the newest objects, also with a strategy that does not watch
+	})
 	o.tokens.track(p)
 	o.trackBundles(p, ended)
+}
+
+// changes calls gone for each object that is only in before, and come for each that is only in now. Both lists are sorted by compare and have
+// no duplicates, so each object is compared once: the author of a pod chooses how many there are, and the lock of all pods is held.
+func changes(before, now []*object, compare func(a, b key) int, gone, come func(*object)) {
+	for len(before) > 0 && len(now) > 0 {
+		switch order := compare(before[0].key, now[0].key); {
+		case order < 0:
+			gone(before[0])
+			before = before[1:]
+		case order > 0:
+			come(now[0])
+			now = now[1:]
+		default:
+			before, now = before[1:], now[1:]
+		}
+	}
+	for _, obj := range before {
+		gone(obj)
+	}
+	for _, obj := range now {
+		come(obj)
+	}
 }
 
 // Forget drops the references of a pod.
@@ -309,24 +337,21 @@ func (o *Objects) Forget(uid types.UID) {
 	defer o.mu.Unlock()
 	before := o.pods[uid]
 	delete(o.pods, uid)
-	o.unref(before, nil)
+	for _, obj := range before {
+		o.unref(obj)
+	}
 	o.tokens.forget(uid)
 	o.forgetBundles(uid)
 }
 
-// unref drops the references of one pod that are in before but not in now. The lock is held.
-func (o *Objects) unref(before, now []*object) {
-	for _, obj := range before {
-		if slices.Contains(now, obj) {
-			continue
-		}
-		if obj.refs--; obj.refs > 0 {
-			continue
-		}
-		delete(o.watched, obj.key)
-		if obj.cancel != nil {
-			obj.cancel()
-		}
+// unref drops the reference of one pod to an object. The lock is held.
+func (o *Objects) unref(obj *object) {
+	if obj.refs--; obj.refs > 0 {
+		return
+	}
+	delete(o.watched, obj.key)
+	if obj.cancel != nil {
+		obj.cancel()
 	}
 }
 
@@ -336,7 +361,8 @@ func (o *Objects) interested(obj *object) []types.UID {
 	defer o.mu.Unlock()
 	var uids []types.UID
 	for uid, refs := range o.pods {
-		if slices.Contains(refs, obj) {
+		i, found := slices.BinarySearchFunc(refs, obj.key, func(have *object, k key) int { return compareKeys(have.key, k) })
+		if found && refs[i] == obj {
 			uids = append(uids, uid)
 		}
 	}

@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,8 +46,6 @@ func references(p *v1.Pod) []key {
 			}
 		}
 	}
-	slices.SortFunc(keys, func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
-	})
+	slices.SortFunc(keys, compareKeys)
 	return slices.Compact(keys)
 }

@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,5 +30,35 @@ func TestReferences(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, references(p), cmp.AllowUnexported(key{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// The references of a pod are compared once each, under the lock that the reads of all pods need: the author of a pod chooses how many there
+// are, and each change of the pod's object compares them.
+func TestReferencesAreComparedOnceEach(t *testing.T) {
+	t.Parallel()
+	const n = 1000
+	list := func(first int) (out []*object) {
+		for i := range n {
+			out = append(out, &object{key: key{configMap, "ns", fmt.Sprintf("c%05d", first+i)}})
+		}
+		return out
+	}
+	for _, moved := range []int{0, 1, n / 2, n, 2 * n} { // how many of the references are new
+		before, now := list(0), list(moved)
+		kept := max(0, n-moved)
+		copy(now, before[n-kept:]) // the same object for the same key, as in Objects
+		var gone, come []*object
+		comparisons := 0
+		changes(before, now, func(a, b key) int {
+			comparisons++
+			return compareKeys(a, b)
+		}, func(o *object) { gone = append(gone, o) }, func(o *object) { come = append(come, o) })
+		if !slices.Equal(gone, before[:n-kept]) || !slices.Equal(come, now[kept:]) {
+			t.Errorf("%d new references: %d are gone and %d have come, want %d of each, in order", moved, len(gone), len(come), n-kept)
+		}
+		if comparisons > 2*n {
+			t.Errorf("%d new references: %d comparisons, want at most one for each of %d references", moved, comparisons, 2*n)
+		}
 	}
 }
