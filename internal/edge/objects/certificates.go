@@ -215,7 +215,7 @@ func (c *certificates) request(ctx context.Context, p *v1.Pod, k certKey) (*cert
 		},
 	}
 	var made *certificatesv1beta1.PodCertificateRequest
-	err = insist(ctx, func() error {
+	err = insist(ctx, func(ctx context.Context) error {
 		got, err := c.accounts(p.Namespace).Get(ctx, account, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("read serviceaccount %s/%s: %w", p.Namespace, account, err)

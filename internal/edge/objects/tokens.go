@@ -33,6 +33,10 @@ const (
 	renewRetry = 30 * time.Second
 	// If there is no token to renew, remind checks again after idleReminder.
 	idleReminder = time.Hour
+	// askWithin is how long a request for a token or a certificate may take, including its wait for the limit of the node's requests. A request
+	// whose turn would come later fails at once and takes no turn, so these requests never occupy the turns of more than this time. It is not
+	// shorter, because after a restart of the agent the tokens of all pods wait behind the lists of all objects.
+	askWithin = 30 * time.Second
 )
 
 // tokenKey identifies a token of a pod. A token is bound to its pod, so pods never share one.
@@ -233,7 +237,7 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 		req.Spec.Audiences = []string{k.audience}
 	}
 	var fresh token
-	err := insist(ctx, func() error {
+	err := insist(ctx, func(ctx context.Context) error {
 		got, err := t.accounts(p.Namespace).CreateToken(ctx, k.serviceAccount, req, metav1.CreateOptions{})
 		if err == nil {
 			fresh, err = granted(got, time.Now())
@@ -246,10 +250,12 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 	return fresh, nil
 }
 
-// insist makes a request for a token or a certificate again while its error may not last: see kubeclient.Insist. Another such error is that the API
-// server does not know the pod yet.
-func insist(ctx context.Context, ask func() error) error {
-	return kubeclient.Insist(ctx, ask, podNotFound)
+// insist makes a request for a token or a certificate, and makes it again while its error may not last: see kubeclient.Insist. Another such error is
+// that the API server does not know the pod yet. The context of ask ends after askWithin, which includes all tries.
+func insist(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	return kubeclient.Insist(ctx, func() error { return ask(ctx) }, podNotFound)
 }
 
 // podNotFound reports whether the error says that the API server does not know the token's pod. That can happen although the watch

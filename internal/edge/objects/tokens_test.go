@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -300,6 +301,49 @@ func TestATokenIsAskedForAgainWhenItsConnectionWasClosed(t *testing.T) {
 		time.AfterFunc(kubeclient.InsistMin/2, func() { i.fail(nil) })
 		if got := tokenOf(t, w, p, "other", 3600); got != "token-2" {
 			t.Errorf("token %q, want token-2", got)
+		}
+	})
+}
+
+// silent is a namespace's service accounts on an API server that does not answer.
+type silent struct{ ServiceAccounts }
+
+func (silent) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*v1.ServiceAccount, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (silent) CreateToken(ctx context.Context, _ string, _ *authenticationv1.TokenRequest, _ metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A request for a token or a certificate that gets no answer ends by itself, so that the set-up of the volume says what is wrong. The context of
+// a set-up has no deadline.
+func TestARequestWithoutAnAnswerEnds(t *testing.T) {
+	t.Parallel()
+	runCertificates(t, func(t *testing.T, w *certWorld) {
+		p := projecting("1", certifying("ED25519"))
+		w.Track(p)
+		accounts := func(string) ServiceAccounts { return silent{} }
+		w.tokens.accounts, w.certificates.accounts = accounts, accounts
+		for what, ask := range map[string]func(context.Context) error{
+			"token": func(ctx context.Context) error {
+				_, _, err := w.ServiceAccountToken(ctx, p, "", nil)
+				return err
+			},
+			"certificate": func(ctx context.Context) error {
+				_, err := w.PodCertificate(ctx, p, "v", 0, nil)
+				return err
+			},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // ends this test if the request does not end by itself
+			began := time.Now()
+			err := ask(ctx)
+			if took := time.Since(began); took > 30*time.Second || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: after %s: %v, want the end of a deadline within 30 s", what, took, err)
+			}
+			cancel()
 		}
 	})
 }
