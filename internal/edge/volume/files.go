@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -187,25 +188,29 @@ func (r *resolver) downwardAPI(items []v1.DownwardAPIVolumeFile, defaultMode fs.
 	return files, nil
 }
 
+// parallelSources is how many sources of a projected volume are read at once. The author of the pod chooses the number of sources, and each may
+// send a request, which takes a turn at the limit of the node's requests.
+const parallelSources = 4
+
 // projected merges its sources in order: if two give the same path, the later one wins, as in upstream's kubelet. It
-// reads the sources in parallel, because each may wait for the API server.
+// reads several sources at once, because each may wait for the API server.
 func (r *resolver) projected(volume string, src *v1.ProjectedVolumeSource) (map[string]file, error) {
 	got := make([]map[string]file, len(src.Sources))
 	errs := make([]error, len(src.Sources))
-	var wg sync.WaitGroup
-	for i := range src.Sources {
-		read := func() {
+	var begun atomic.Int64
+	read := func() {
+		for i := int(begun.Add(1)) - 1; i < len(src.Sources); i = int(begun.Add(1)) - 1 {
 			got[i], errs[i] = r.projection(sourceAt{volume, i, mode(src.DefaultMode)}, &src.Sources[i])
 			if errs[i] != nil {
 				errs[i] = fmt.Errorf("sources[%d]: %w", i, errs[i])
 			}
 		}
-		if i == len(src.Sources)-1 {
-			read()
-			break
-		}
+	}
+	var wg sync.WaitGroup
+	for range min(parallelSources, len(src.Sources)) - 1 {
 		wg.Go(read)
 	}
+	read() // this goroutine is one of the readers
 	wg.Wait()
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 0 {
 		return nil, several(errs)
