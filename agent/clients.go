@@ -19,6 +19,9 @@ import (
 type clients struct {
 	api   *kubeclient.Client
 	beats *kubeclient.Client // heartbeats and events
+	// statuses writes the statuses of pods. Its requests have a limit of their own, which is as high as that of api: a pod can cause any number
+	// of requests for objects and tokens, and a status gives up if its turn comes too late.
+	statuses *kubeclient.Client
 	// reviews sends TokenReviews and SubjectAccessReviews for requests to the agent's HTTPS API. Unknown clients can cause any
 	// number of reviews, so this client is used for nothing else. It is nil if the agent serves no HTTPS API.
 	reviews *kubeclient.Client
@@ -37,6 +40,12 @@ func (a *Agent) buildClients() error {
 func newClients(deps *Deps, limits *ServerLimits, calls kubeclient.Meter) (c clients, err error) {
 	if c.api, err = kubeclient.NewMetered(deps.Client, calls); err != nil {
 		return c, fmt.Errorf("agent: Deps.Client: %w", err)
+	}
+	c.statuses = c.api
+	if deps.Client.RateLimiter == nil && deps.Client.QPS >= 0 { // NewMetered makes another limiter
+		if c.statuses, err = kubeclient.NewMetered(deps.Client, calls); err != nil {
+			return c, fmt.Errorf("agent: Deps.Client: %w", err)
+		}
 	}
 	if deps.API != nil {
 		own := rest.CopyConfig(deps.Client)
@@ -57,7 +66,7 @@ func newClients(deps *Deps, limits *ServerLimits, calls kubeclient.Meter) (c cli
 // Each method below returns the interface through which one part of the agent calls the API server. Each interface has only the methods
 // that its part needs.
 
-func (c *clients) statusPods(namespace string) status.Pods { return c.api.Pods(namespace) }
+func (c *clients) statusPods(namespace string) status.Pods { return c.statuses.Pods(namespace) }
 
 func (c *clients) mirrorPods(namespace string) mirror.API { return c.api.Pods(namespace) }
 

@@ -126,14 +126,15 @@ type ServerLimits struct {
 
 // Deps are the agent's dependencies.
 type Deps struct {
-	// Client configures the access to the API server as this node. The agent makes its own client from it, which knows only
-	// the resources that a node uses. If Client is nil, the agent uses Config.Kubeconfig; without a kubeconfig there is no
+	// Client configures the access to the API server as this node. The agent makes its own clients from it, which know only
+	// the resources that a node uses: one for the statuses of pods and one for everything else. Each has a rate limit (QPS, Burst) of its own,
+	// unless Client has a RateLimiter. If Client is nil, the agent uses Config.Kubeconfig; without a kubeconfig there is no
 	// API server. Agents of one process share connections by the rules of client-go: if their TLS configurations are equal,
 	// or if they have the same Transport.
 	Client *rest.Config
 	// Heartbeats, if set, configures a second client, without a rate limit (QPS -1). It sends the node's status and lease,
 	// so these never wait behind other requests. It also sends events: they have their own rate limit (eventRecordQPS), and
-	// with Client they would delay the statuses of pods when many pods start. Set its Timeout to the interval of the node
+	// with Client they would delay the Secrets and tokens of pods when many pods start. Set its Timeout to the interval of the node
 	// status, so that the agent notices soon that a server no longer answers.
 	Heartbeats *rest.Config
 	// CloseConnections closes the connections of Client and Heartbeats. The agent calls it when heartbeats fail repeatedly.

@@ -163,7 +163,7 @@ func (f *flagSet) addTLSFlags(kc *kubelet.KubeletConfiguration) {
 func (f *flagSet) addAPIFlags(kc *kubelet.KubeletConfiguration) {
 	f.StringVar(&kc.ContentType, "kube-api-content-type", kc.ContentType, "content type of requests")
 	f.of("kube-api-content-type", "contentType")
-	f.Int32Var(kc.KubeAPIQPS, "kube-api-qps", *kc.KubeAPIQPS, "requests per second to the API server")
+	f.Int32Var(kc.KubeAPIQPS, "kube-api-qps", *kc.KubeAPIQPS, "requests per second to the API server; as many writes of pod statuses besides")
 	f.of("kube-api-qps", "kubeAPIQPS")
 	f.Int32Var(&kc.KubeAPIBurst, "kube-api-burst", kc.KubeAPIBurst, "burst of requests to the API server")
 	f.of("kube-api-burst", "kubeAPIBurst")
