@@ -45,12 +45,12 @@ func (b bundle) same(other bundle) bool {
 	return b.name == other.name && b.signer == other.signer && b.anchors == other.anchors && maps.Equal(b.labels, other.labels)
 }
 
-// trackBundles stores which ClusterTrustBundles a pod projects. The caller holds o.mu.
-func (o *Objects) trackBundles(p *v1.Pod, ended bool) {
+// trackBundles stores which ClusterTrustBundles a pod projects. none means that the pod needs none. The caller holds o.mu.
+func (o *Objects) trackBundles(p *v1.Pod, none bool) {
 	var wanted []*v1.ClusterTrustBundleProjection
 	for i := range p.Spec.Volumes {
 		src := p.Spec.Volumes[i].Projected
-		if src == nil || ended {
+		if src == nil || none {
 			continue
 		}
 		for j := range src.Sources {

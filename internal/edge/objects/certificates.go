@@ -66,15 +66,15 @@ type certificate struct {
 	refused error        // nil: the signer has not refused
 }
 
-// track stores which podCertificate sources a pod has. ended means that the pod needs no certificates any more.
-func (c *certificates) track(p *v1.Pod, ended bool) {
+// track stores which podCertificate sources a pod has. none means that the pod needs no certificates, or none any more.
+func (c *certificates) track(p *v1.Pod, none bool) {
 	if c.requests == nil {
 		return
 	}
 	now := map[certKey]*certificate{}
 	for i := range p.Spec.Volumes {
 		src := p.Spec.Volumes[i].Projected
-		if src == nil || ended {
+		if src == nil || none {
 			continue
 		}
 		for j := range src.Sources {

@@ -274,14 +274,17 @@ func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclie
 }
 
 // Track stores which objects a pod refers to. It may be called for every change of the pod, and is cheap when the references are
-// the same. A pod that has succeeded or failed refers to no objects.
+// the same. A pod that has succeeded or failed needs no objects. Nothing is followed for a pod that refers to too many: see TooMany.
 func (o *Objects) Track(p *v1.Pod) {
 	var wanted []key
-	ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
-	if !ended {
+	none := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+	if !none {
 		wanted = references(p)
+		if none = tooMany(p, wanted) != nil; none {
+			wanted = nil
+		}
 	}
-	o.certificates.track(p, ended)
+	o.certificates.track(p, none)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.pods[p.UID]
@@ -304,7 +307,7 @@ func (o *Objects) Track(p *v1.Pod) {
 		obj.expire() // a new pod gets the newest objects, also with a strategy that does not watch
 	})
 	o.tokens.track(p)
-	o.trackBundles(p, ended)
+	o.trackBundles(p, none)
 }
 
 // changes calls gone for each object that is only in before, and come for each that is only in now. Both lists are sorted by compare and have

@@ -13,6 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/edge/cri"
 	"github.com/wherry-node/wherry/internal/edge/image"
+	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
 // pullImage pulls the image of a container, and the images that the container mounts as volumes, as far as their pull policies require.
@@ -21,6 +22,9 @@ func (x *Performer) pullImage(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
 		return failed(image.ReasonPull, err)
+	}
+	if err := objects.TooMany(job.Pod); err != nil { // the pull secrets would be read too; setUp records the event
+		return failed(crispec.ReasonContainerConfig, err)
 	}
 	handler, err := x.handler(ctx, job.Pod)
 	if err != nil {

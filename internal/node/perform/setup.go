@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/objects"
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
@@ -21,6 +22,10 @@ func (x *Performer) setUp(ctx context.Context, job pod.Job) pod.Outcome {
 		o := failed("FailedPrepareDynamicResources", errClaims)
 		o.Lack = pod.LackDevices
 		return o
+	}
+	if err := objects.TooMany(job.Pod); err != nil {
+		x.event(job, v1.EventTypeWarning, "FailedMount", "%v", err)
+		return failed("FailedMount", err)
 	}
 	facts := x.cfg.Facts()
 	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod, job.Action.Size); err != nil {
