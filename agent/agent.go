@@ -255,7 +255,7 @@ func (a *Agent) buildNode() error {
 		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,
 		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		Cached:        a.own.Last, Reached: a.startup.reached,
-		Written: a.platform.reported,
+		Written: a.reported,
 		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Rand: spread(a.deps.Seed), Log: a.log,
 	})
 	return err
@@ -313,12 +313,20 @@ func (a *Agent) buildLoop() error {
 	least, most := a.startSlots()
 	a.loop = syncloop.New(syncloop.Config{
 		Pods: a.pods, Cache: a.pleg, Performer: a.traced(scheduledPerformer{performer, a.work, work.NewTurns(least, most)}), Checkpoints: a.platform.checkpoints,
-		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
+		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed, a.events},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.platform.objects, Policy: a.policy.Load, Hash: specHash,
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.platform.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
 		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartSlots: least, MostStarts: most, WentWrong: a.wentWrong(), Log: a.log,
 	})
 	return nil
+}
+
+// reported is called after each round of the heartbeat, with the newest Node.
+func (a *Agent) reported(node *v1.Node) {
+	a.events.recorder.Tidy()
+	if a.platform.reported != nil {
+		a.platform.reported(node)
+	}
 }
 
 // runtimeChanged is called when the readiness of the runtime or of its network has changed.

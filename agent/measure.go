@@ -37,16 +37,18 @@ func (o observed) Observed() []*pod.Observed {
 	return p.List()
 }
 
-// measuredProbes runs the probes. When the probes of a pod end, it also removes their metrics.
+// measuredProbes runs the probes. When a pod is gone, it also removes the metrics of its probes, and what is remembered of its events.
 type measuredProbes struct {
 	syncloop.Prober
 	probed *stats.Probed
+	events *events
 }
 
-// Forget ends the probes of a pod.
+// Forget ends the probes of a pod that is gone.
 func (m measuredProbes) Forget(uid types.UID) {
 	m.Prober.Forget(uid)
 	m.probed.Forget(uid)
+	m.events.recorder.Forget(uid)
 }
 
 // buildMetrics makes the agent's own metrics.

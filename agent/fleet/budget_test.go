@@ -19,30 +19,65 @@ import (
 // and the real HTTP transport cost more, but a test in virtual time (synctest) has neither: see docs/fleet.md.
 const (
 	goroutinesPerNode = 0
-	bytesPerNode      = 268 << 10
+	bytesPerNode      = 256 << 10
+)
+
+// The fleets whose cost is measured have this many nodes, and this many pods on each of them.
+const (
+	budgetNodes = 20
+	budgetPods  = 10
 )
 
 // TestBudgetOfANode measures goroutines and heap of an idle fleet and fails if one node costs more than its budget. It is not parallel,
 // because it measures the whole process. With WHERRY_HEAP_PROFILE it writes a heap profile to that path, and one of the heap without the
 // fleet to that path with .base, for the option -base of go tool pprof.
 func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the process
-	const nodes, pods = 20, 10
+	checkBudget(t, func(t *testing.T, b *bench) {
+		b.createPods(t, "p")
+	})
+}
+
+// A node on which many pods have come and gone costs no more than one where only the present pods have been.
+func TestBudgetAfterBusyHours(t *testing.T) { //nolint:paralleltest // it measures the process
+	checkBudget(t, func(t *testing.T, b *bench) {
+		for round := range 5 {
+			b.createPods(t, fmt.Sprintf("round%d-", round))
+			if err := b.admin.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}, metav1.ListOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			b.until(t, "all are gone", func(s fleet.Status) bool { return s.Pods.Deletions == (round+1)*budgetNodes*budgetPods })
+		}
+		b.createPods(t, "p")
+		time.Sleep(time.Hour)
+	})
+}
+
+// createPods creates the pods of all nodes and waits until they run.
+func (b *bench) createPods(t *testing.T, prefix string) {
+	t.Helper()
+	for i := range budgetNodes * budgetPods {
+		_, err := b.admin.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s%d", prefix, i), Labels: map[string]string{"app": "x"}},
+			Spec:       v1.PodSpec{NodeName: fmt.Sprintf("f-node-%d", i/budgetPods+1), Containers: []v1.Container{{Name: "app", Image: "registry.example/app:1"}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.until(t, "all run", func(s fleet.Status) bool { return s.Pods.Running == budgetNodes*budgetPods })
+}
+
+// checkBudget measures a fleet 20 minutes after play has ended.
+func checkBudget(t *testing.T, play func(t *testing.T, b *bench)) {
+	t.Helper()
+	const nodes, pods = budgetNodes, budgetPods
 	var goroutines int
 	var bytes int64
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
 		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: nodes}}, Keep: true})
 		b.until(t, "all join", settled)
-		for i := range nodes * pods {
-			_, err := b.admin.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%d", i), Labels: map[string]string{"app": "x"}},
-				Spec:       v1.PodSpec{NodeName: fmt.Sprintf("f-node-%d", i/pods+1), Containers: []v1.Container{{Name: "app", Image: "registry.example/app:1"}}},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.until(t, "all run", func(s fleet.Status) bool { return s.Pods.Running == nodes*pods })
+		play(t, b)
 		time.Sleep(20 * time.Minute)
 		b.kube.ExpireEvents() // so that the API server in memory keeps no events and no history in either measurement of the heap
 		synctest.Wait()

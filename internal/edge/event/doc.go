@@ -5,7 +5,8 @@
 // same reason and different texts, each at most ten minutes after the one before, the tenth and later ones become one event,
 // "(combined from similar events)". For one object and type, 25 events are sent at once, and after that one every five minutes.
 // Client-go's recorder does the same, but it keeps every event in three caches, has two goroutines per recorder, and makes its
-// patches with the OpenAPI schemas of Kubernetes.
+// patches with the OpenAPI schemas of Kubernetes. This one forgets the events of objects that are gone (Forget), and an event that has not
+// occurred for a day: if it occurs again, it is a new event. The API server keeps an event for an hour by default.
 //
 // Contract: Record never blocks and may be called concurrently at any time. Events are dropped before Open, after its context has
 // ended, and when the queue is full. The events of one object are sent in their order. There are four requests at a time, so a slow

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,9 @@ const (
 	waiting = 1000
 	lanes   = 4
 )
+
+// tidyEvery is the least time between two searches for what the Recorder need not remember any more.
+const tidyEvery = time.Minute
 
 // API writes the events of one namespace. Calls may come concurrently.
 type API interface {
@@ -59,11 +63,12 @@ type Recorder struct {
 	cfg Config
 	wg  sync.WaitGroup
 
-	mu    sync.Mutex
-	ctx   context.Context // context of Open; nil: the Recorder is not open
-	seen  *seen
-	lanes [lanes]lane
-	queue int // events that wait, in all lanes
+	mu     sync.Mutex
+	ctx    context.Context // context of Open; nil: the Recorder is not open
+	seen   *seen
+	tidied time.Time // when seen was last tidied
+	lanes  [lanes]lane
+	queue  int // events that wait, in all lanes
 }
 
 // lane is a queue of events. All events of one object are in the same lane, so that they keep their order.
@@ -84,6 +89,7 @@ type recorded struct {
 	eventType, reason, message string
 	at                         time.Time
 	annotations                map[string]string // annotations of the event; nobody modifies the map
+	gone                       bool              // Forget was called for the object after this event
 }
 
 // New returns a Recorder that drops events until Open.
@@ -129,13 +135,53 @@ func (r *Recorder) Annotated(ref *v1.ObjectReference, annotations map[string]str
 		return
 	}
 	l := &r.lanes[laneOf(ref)]
-	l.queue = append(l.queue, recorded{*ref, eventType, reason, message, time.Now(), annotations})
+	l.queue = append(l.queue, recorded{ref: *ref, eventType: eventType, reason: reason, message: message, at: time.Now(), annotations: annotations})
 	r.queue++
 	if !l.sending {
 		l.sending = true
 		ctx := r.ctx
 		r.wg.Go(func() { r.send(ctx, l) })
 	}
+}
+
+// Forget says that an object is gone. The Recorder still sends the events of the object that wait, and then remembers them no longer: if the
+// object comes back, its events are new ones.
+func (r *Recorder) Forget(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.lanes {
+		queue := r.lanes[i].queue
+		for j := range slices.Backward(queue) { // the events of one object are all in one lane
+			if queue[j].ref.UID == uid {
+				queue[j].gone = true
+				return
+			}
+		}
+	}
+	r.seen.forget(uid)
+}
+
+// Tidy gives back memory of events that no longer matter. The Recorder does the same when it sends an event, so Tidy is for nodes where nothing
+// happens any more. It never blocks, and is cheap when it is called often.
+func (r *Recorder) Tidy() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tidy()
+}
+
+// tidy does the same as Tidy. The caller holds the lock.
+func (r *Recorder) tidy() {
+	from := time.Now()
+	if from.Sub(r.tidied) < tidyEvery {
+		return
+	}
+	r.tidied = from
+	for i := range r.lanes { // an event that waits counts at the time when it occurred
+		if q := r.lanes[i].queue; len(q) > 0 && q[0].at.Before(from) {
+			from = q[0].at
+		}
+	}
+	r.seen.tidy(from)
 }
 
 // send sends the events of a lane until it is empty.
@@ -170,7 +216,12 @@ func (r *Recorder) next(ctx context.Context, l *lane) (t recorded, w written, ok
 	t, l.queue[0] = l.queue[0], recorded{}
 	l.queue = l.queue[1:]
 	r.queue--
-	return t, r.seen.note(&t), true
+	w = r.seen.note(&t)
+	if t.gone {
+		r.seen.forget(t.ref.UID)
+	}
+	r.tidy()
+	return t, w, true
 }
 
 // verbosity is the least -v with which the log shows events.
