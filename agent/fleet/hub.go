@@ -17,13 +17,14 @@ import (
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
 // hub lists and watches objects once for all nodes of a fleet, and passes them on to the agents. It has one lock, which it holds also while
 // it passes objects on, so that each follower gets the changes in order.
 //
 // It keeps every object that it watches, for nodes that begin to follow the object later. The agents keep the same objects in memory,
-// so this costs little.
+// so this costs little. Of Services it keeps only the fields that the agents use, and all agents share the whole set.
 type hub struct {
 	api  *kubeclient.Client
 	mine *regexp.Regexp // the names that nodes of the fleet can have
@@ -40,6 +41,7 @@ type hub struct {
 type source struct {
 	synced    bool
 	parts     map[string]map[types.UID]runtime.Object
+	services  *objects.Services // all Services; nil: the source has other objects, which are in parts
 	followers map[string][]*follower
 }
 
@@ -208,7 +210,19 @@ func (s *source) replace(part string, f *follower) {
 	if f.old = f.link.partitioned(); f.old {
 		return
 	}
-	f.ends(f.to.Replace(slices.Collect(maps.Values(s.parts[part]))))
+	if s.services == nil {
+		f.ends(f.to.Replace(slices.Collect(maps.Values(s.parts[part]))))
+	} else if to, ok := f.to.(sharer); ok {
+		f.ends(to.Share(s.services))
+	} else {
+		f.ends(f.to.Replace(s.services.Objects()))
+	}
+}
+
+// sharer is a follower of Services that takes all of them as one value, which others may have, too. Its method Share then replaces
+// Replace and Apply.
+type sharer interface {
+	Share(all *objects.Services) (done bool)
 }
 
 // ends ends the following if done is true, the result of a method of agent.Follower: the follower needs no further changes.
@@ -229,7 +243,19 @@ func (s *source) drop(part string, f *follower) {
 
 // set replaces all objects of the source, and passes them on to the followers.
 func (s *source) set(parts map[string]map[types.UID]runtime.Object) {
-	s.parts, s.synced = parts, true
+	s.parts = parts
+	s.setAll()
+}
+
+// setServices replaces all Services of the source, and passes them on to the followers.
+func (s *source) setServices(all *objects.Services) {
+	s.services = all
+	s.setAll()
+}
+
+// setAll passes all objects on to the followers.
+func (s *source) setAll() {
+	s.synced = true
 	for part, all := range s.followers {
 		for _, f := range all {
 			s.replace(part, f)
@@ -396,6 +422,13 @@ func (n *sharedNeed) Watch(ctx context.Context, opts metav1.ListOptions) (watch.
 
 // Replace stores the complete list of objects, and passes it on to the followers.
 func (n *sharedNeed) Replace(items []runtime.Object) bool {
+	if n.query.Resource == "services" {
+		all := objects.NewServices(items)
+		n.hub.mu.Lock()
+		defer n.hub.mu.Unlock()
+		n.source.setServices(all)
+		return false
+	}
 	parts := map[string]map[types.UID]runtime.Object{}
 	for _, item := range items {
 		put(parts, "", item)
@@ -408,9 +441,11 @@ func (n *sharedNeed) Replace(items []runtime.Object) bool {
 
 // Apply stores one change, and passes it on to the followers.
 func (n *sharedNeed) Apply(event watch.EventType, obj runtime.Object) bool {
-	if m, ok := slim(obj); ok {
-		n.hub.mu.Lock()
-		defer n.hub.mu.Unlock()
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	if svc, ok := obj.(*v1.Service); ok {
+		n.source.setServices(n.source.services.After(event, svc))
+	} else if m, ok := slim(obj); ok {
 		n.source.apply("", m.GetUID(), event, obj)
 	}
 	return false

@@ -74,7 +74,8 @@ type Config struct {
 	// how often Notify is called for every pod.
 	CacheTTL time.Duration
 	// Follow, if set, is used instead of API to list and watch one ConfigMap or Secret, or all Services, until ctx ends or f is
-	// done. resource is "configmaps", "secrets" or "services". Follow returns at once; join waits for the end of the watch.
+	// done. resource is "configmaps", "secrets" or "services". Follow returns at once; join waits for the end of the watch. For services,
+	// f has a method Share, which Follow may call instead of Replace and Apply, so that several Objects share one *Services.
 	Follow func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed) (join func())
 	// Node returns the name and the UID of this node; the UID is empty until the node is registered. It is called only if
 	// API.CertificateRequests is set. It must not block.

@@ -3,10 +3,13 @@ package objects
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -14,8 +17,71 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
+// Services are all services of a cluster, with only the fields that the environment variables of pods contain. A Services value never
+// changes, so that the agents of a process can share it. The zero value has no services.
+type Services struct {
+	in map[string][]*v1.Service // the services by namespace, sorted by name
+}
+
+// NewServices makes Services from a list of services. It ignores objects of other kinds.
+func NewServices(items []runtime.Object) *Services {
+	s := &Services{in: map[string][]*v1.Service{}}
+	for _, item := range items {
+		if svc, ok := item.(*v1.Service); ok {
+			if slim := slimService(svc); slim != nil {
+				s.in[slim.Namespace] = append(s.in[slim.Namespace], slim)
+			}
+		}
+	}
+	for namespace, all := range s.in {
+		slices.SortFunc(all, func(a, b *v1.Service) int { return strings.Compare(a.Name, b.Name) })
+		s.in[namespace] = slices.Clip(all)
+	}
+	return s
+}
+
+// After returns the services after a change of one of them. The result is s if the change makes no difference to any pod.
+func (s *Services) After(event watch.EventType, svc *v1.Service) *Services {
+	slim := slimService(svc)
+	if event == watch.Deleted {
+		slim = nil
+	}
+	was := s.in[svc.Namespace]
+	at, found := slices.BinarySearchFunc(was, svc.Name, func(have *v1.Service, name string) int { return strings.Compare(have.Name, name) })
+	if found == (slim != nil) && (!found || equality.Semantic.DeepEqual(was[at], slim)) {
+		return s
+	}
+	now := slices.Clone(was)
+	switch {
+	case slim == nil:
+		now = slices.Delete(now, at, at+1)
+	case found:
+		now[at] = slim
+	default:
+		now = slices.Insert(now, at, slim)
+	}
+	next := &Services{in: maps.Clone(s.in)}
+	if next.in == nil {
+		next.in = map[string][]*v1.Service{}
+	}
+	if next.in[svc.Namespace] = slices.Clip(now); len(now) == 0 {
+		delete(next.in, svc.Namespace)
+	}
+	return next
+}
+
+// Objects lists all services.
+func (s *Services) Objects() (out []runtime.Object) {
+	for _, all := range s.in {
+		for _, svc := range all {
+			out = append(out, svc)
+		}
+	}
+	return out
+}
+
 // serviceStore watches all Services of the cluster, because a pod's environment variables name the services of the pod's namespace and
-// the service of the API server.
+// the service of the API server. If several agents share the watch (Config.Follow), they can share the services, too (Share).
 type serviceStore struct {
 	api     Watcher[*v1.ServiceList]
 	log     *slog.Logger
@@ -25,12 +91,12 @@ type serviceStore struct {
 	synced bool
 	// recalled are the namespaces whose services are known from an earlier agent's record. It is nil once synced is true.
 	recalled []string
-	byName   map[string]map[string]*v1.Service // services by namespace and name
+	all      *Services
 	errs     int
 }
 
 func newServiceStore(cfg Config) *serviceStore {
-	return &serviceStore{api: cfg.API.Services, log: cfg.Log, changed: cfg.Changed, byName: map[string]map[string]*v1.Service{}}
+	return &serviceStore{api: cfg.API.Services, log: cfg.Log, changed: cfg.Changed, all: &Services{}}
 }
 
 // slimService returns a copy of a service with only the fields that a pod's environment variables contain. It returns nil for a
@@ -52,12 +118,7 @@ func slimService(s *v1.Service) *v1.Service {
 func (s *serviceStore) services(namespace string) ([]*v1.Service, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	in := s.byName[namespace]
-	all := make([]*v1.Service, 0, len(in))
-	for _, svc := range in {
-		all = append(all, svc)
-	}
-	return all, s.synced || slices.Contains(s.recalled, namespace)
+	return s.all.in[namespace], s.synced || slices.Contains(s.recalled, namespace)
 }
 
 func (s *serviceStore) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -70,16 +131,15 @@ func (s *serviceStore) Watch(ctx context.Context, opts metav1.ListOptions) (watc
 }
 
 func (s *serviceStore) Replace(items []runtime.Object) (done bool) {
+	return s.Share(NewServices(items))
+}
+
+// Share does the same as Replace, with services that other agents may use, too.
+func (s *serviceStore) Share(all *Services) (done bool) {
 	defer s.changed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.byName)
-	for _, item := range items {
-		if svc, ok := item.(*v1.Service); ok {
-			s.put(svc)
-		}
-	}
-	s.synced, s.recalled, s.errs = true, nil, 0
+	s.all, s.synced, s.recalled, s.errs = all, true, nil, 0
 	return false
 }
 
@@ -91,34 +151,8 @@ func (s *serviceStore) Apply(event watch.EventType, obj runtime.Object) (done bo
 	defer s.changed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.errs = 0
-	if event == watch.Deleted {
-		s.remove(svc)
-		return false
-	}
-	s.put(svc)
+	s.all, s.errs = s.all.After(event, svc), 0
 	return false
-}
-
-func (s *serviceStore) put(svc *v1.Service) {
-	slim := slimService(svc)
-	if slim == nil {
-		s.remove(svc)
-		return
-	}
-	in := s.byName[svc.Namespace]
-	if in == nil {
-		in = map[string]*v1.Service{}
-		s.byName[svc.Namespace] = in
-	}
-	in[svc.Name] = slim
-}
-
-func (s *serviceStore) remove(svc *v1.Service) {
-	delete(s.byName[svc.Namespace], svc.Name)
-	if len(s.byName[svc.Namespace]) == 0 {
-		delete(s.byName, svc.Namespace)
-	}
 }
 
 func (s *serviceStore) Failed(err error) {

@@ -2,13 +2,16 @@ package objects
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -61,5 +64,62 @@ func TestServicesAreNotKnownBeforeTheyWereListed(t *testing.T) {
 	}
 	if _, synced := New(Config{API: apiOf(fake.NewClientset()), NoServices: true}).Services("ns"); !synced {
 		t.Error("without services there is nothing to wait for")
+	}
+}
+
+// After returns new Services and leaves the old ones as they are, because other agents have them. If a change makes no difference to pods,
+// it returns the same Services.
+func TestServicesNeverChange(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		now, want := NewServices(nil), map[string]string{} // addresses by namespace and name
+		text := func(s *Services) string {
+			got := map[string]string{}
+			for _, obj := range s.Objects() {
+				svc := obj.(*v1.Service)
+				got[svc.Namespace+"/"+svc.Name] = svc.Spec.ClusterIP
+			}
+			for namespace, all := range s.in {
+				if len(all) == 0 || !slices.IsSortedFunc(all, func(a, b *v1.Service) int { return strings.Compare(a.Name, b.Name) }) {
+					t.Fatalf("seed %d: namespace %s has %v", seed, namespace, all)
+				}
+			}
+			return fmt.Sprint(got)
+		}
+		earlier := map[*Services]string{}
+		same := 0
+		for range 300 {
+			svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", r.IntN(3)), Name: fmt.Sprint("s", r.IntN(5))}}
+			svc.Spec.ClusterIP = []string{"10.0.0.1", "10.0.0.2", v1.ClusterIPNone, ""}[r.IntN(4)]
+			event := []watch.EventType{watch.Added, watch.Modified, watch.Deleted}[r.IntN(3)]
+			name := svc.Namespace + "/" + svc.Name
+			was, had := want[name]
+			if event == watch.Deleted || !strings.HasPrefix(svc.Spec.ClusterIP, "10.") {
+				delete(want, name)
+			} else {
+				want[name] = svc.Spec.ClusterIP
+			}
+			is, has := want[name]
+			next := now.After(event, svc)
+			if unchanged := had == has && was == is; unchanged != (next == now) {
+				t.Fatalf("seed %d: %s of %s with %q: unchanged %v, the same value %v", seed, event, name, svc.Spec.ClusterIP, unchanged, next == now)
+			} else if unchanged {
+				same++
+			}
+			if got := text(next); got != fmt.Sprint(want) {
+				t.Fatalf("seed %d: %s, want %s", seed, got, fmt.Sprint(want))
+			}
+			now = next
+			earlier[now] = text(now)
+		}
+		for s, was := range earlier {
+			if text(s) != was {
+				t.Fatalf("seed %d: services that were %s are %s now", seed, was, text(s))
+			}
+		}
+		if same == 0 || len(earlier) < 50 {
+			t.Errorf("seed %d: %d values, %d changes without a difference: the test tests too little", seed, len(earlier), same)
+		}
 	}
 }

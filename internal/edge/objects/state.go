@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // State holds the API server's answers about the objects to which pods refer. The objects are shared and must not be changed.
@@ -170,7 +171,7 @@ func (s *serviceStore) recall(services []*v1.Service, namespaces []string) {
 		return
 	}
 	for _, svc := range services {
-		s.put(svc)
+		s.all = s.all.After(watch.Added, svc)
 	}
 	s.recalled = namespaces
 }
