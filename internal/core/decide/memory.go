@@ -24,18 +24,19 @@ import (
 //	PodLearned, ContainerLearned    Note and Meet: outcomes            yes
 //	PodTries, ContainerTries        Note: retries and back-off         no
 //
-// Load corrects the times that it reads from a checkpoint. The results of probes are not memory but input: see ProbeResults.
+// A checkpoint has only the fields that are not zero, because most are zero. Load corrects the times that it reads from a checkpoint. The
+// results of probes are not memory but input: see ProbeResults.
 type Memory struct {
 	Grant
 	// Stop is the node's reason to end the pod; nil: the node has no reason.
-	Stop   *Stop
-	Resize Resize
+	Stop   *Stop  `json:",omitzero"`
+	Resize Resize `json:",omitzero"`
 	PodSettled
 	// Ends are the container instances that the agent ends although the pod continues to run.
-	Ends Ends
+	Ends Ends `json:",omitzero"`
 	PodLearned
 	PodTries   `json:"-"`
-	Containers []ContainerMemory
+	Containers []ContainerMemory `json:",omitzero"`
 }
 
 // ContainerMemory is the memory of one container of the spec, by name.
@@ -48,66 +49,66 @@ type ContainerMemory struct {
 
 // Grant is what the node has accepted about the pod: its admission, its start time and its resources.
 type Grant struct {
-	Admitted bool // the node accepted the pod
+	Admitted bool `json:",omitzero"` // the node accepted the pod
 	// StartTime is when the node first saw the pod. For a pod that is not static, it is status.startTime if the API status has one.
 	// activeDeadlineSeconds counts from this time.
-	StartTime time.Time
+	StartTime time.Time `json:",omitzero"`
 	// Allocated has the resources that the node has accepted for the pod. Everything but admission uses these resources instead of the
 	// spec's. Nil: the node has accepted all resources in the spec.
-	Allocated *pod.Allocation
+	Allocated *pod.Allocation `json:",omitzero"`
 }
 
 // PodSettled contains the decisions about the pod that a later turn must not make again.
 type PodSettled struct {
 	// StopBegan is when this agent first planned termination, or continued it after a restart. The grace period runs from then. StopGrace
 	// is the shortest grace period that applied to this termination at any time, in this agent or an earlier one.
-	StopBegan time.Time
-	StopGrace time.Duration
+	StopBegan time.Time     `json:",omitzero"`
+	StopGrace time.Duration `json:",omitzero"`
 	// Finished: every container has ended and none will run again, even if the runtime loses the containers.
-	Finished bool
+	Finished bool `json:",omitzero"`
 	// Orphaned: no source had the pod when its end began. The end continues until nothing of the pod is left, even if a source
 	// has the pod again meanwhile. Only then may the pod start again, with a new Memory.
-	Orphaned bool
+	Orphaned bool `json:",omitzero"`
 	// RestartingAll is set while all containers are stopped and removed because one of them ended with a RestartAllContainers rule; then
 	// they start again, the first init container first. RestartedAll is set once such a restart has begun. From then on, a container that
 	// the runtime does not have must start, even if the API status shows that it has ended.
-	RestartingAll bool
-	RestartedAll  bool
+	RestartingAll bool `json:",omitzero"`
+	RestartedAll  bool `json:",omitzero"`
 }
 
 // ContainerSettled contains the decisions about a container that later turns use.
 type ContainerSettled struct {
 	// CrashDelay is how long the next restart will wait. CrashUntil is when the present wait ends, and CrashedID the container
 	// instance for which it was set.
-	CrashDelay time.Duration
-	CrashUntil time.Time
-	CrashedID  string
+	CrashDelay time.Duration `json:",omitzero"`
+	CrashUntil time.Time     `json:",omitzero"`
+	CrashedID  string        `json:",omitzero"`
 	// ReplacedID is a container that was ended in order to start it again, whatever its exit code. ReplacedFor is the cause.
-	ReplacedID  string
-	ReplacedFor pod.Cause
+	ReplacedID  string    `json:",omitzero"`
+	ReplacedFor pod.Cause `json:",omitzero"`
 }
 
 // PodLearned is what the worker knows about the pod only from the outcomes of actions.
 type PodLearned struct {
 	// GroupSize is the size last given to the pod's cgroup; GroupSized says whether it is known.
-	GroupSize  pod.Size
-	GroupSized bool
+	GroupSize  pod.Size `json:",omitzero"`
+	GroupSized bool     `json:",omitzero"`
 }
 
 // ContainerLearned is what the worker knows about a container only from the outcomes of actions.
 type ContainerLearned struct {
 	// Kind is the list of the spec that has the container, and Place its index in that list, as of its last start. They are stored here
 	// because they are known from nowhere else once the pod's object is gone.
-	Kind  pod.Kind
-	Place uint16
+	Kind  pod.Kind `json:",omitzero"`
+	Place uint16   `json:",omitzero"`
 	// PostStartedID is the container whose postStart hook has been done; PostStartFailed if it failed.
-	PostStartedID   string
-	PostStartFailed bool
+	PostStartedID   string `json:",omitzero"`
+	PostStartFailed bool   `json:",omitzero"`
 	// PreStoppedID is the container whose preStop hook has been run.
-	PreStoppedID string
+	PreStoppedID string `json:",omitzero"`
 	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size.
-	SizedID string
-	Size    pod.Size
+	SizedID string   `json:",omitzero"`
+	Size    pod.Size `json:",omitzero"`
 }
 
 // PodTries is what this agent has tried: which actions succeeded and need no repetition, and when failed ones may be tried again.

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,12 +10,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
 type store interface {
@@ -200,5 +203,45 @@ func TestCheckpointOfAnOlderAgent(t *testing.T) {
 	}
 	if got, err := decode(again); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("written anew: %v\n%s", err, cmp.Diff(want, got))
+	}
+}
+
+// The checkpoint of a pod that runs is small, because it has only what is not zero. A simulated node keeps its checkpoints in memory.
+func TestCheckpointOfARunningPodIsSmall(t *testing.T) {
+	t.Parallel()
+	raw, err := encode(&decide.Memory{
+		Grant:      decide.Grant{Admitted: true, StartTime: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+		PodLearned: decide.PodLearned{GroupSized: true},
+		Containers: []decide.ContainerMemory{{Name: "app", ContainerLearned: decide.ContainerLearned{SizedID: strings.Repeat("a", 64), Size: pod.Size{CPURequest: 2}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(raw) > 300 {
+		t.Errorf("%d bytes, want at most 300: %s", len(raw), raw)
+	}
+	if raw, err = encode(&decide.Memory{}); err != nil || string(raw) != `{"version":1,"memory":{}}` {
+		t.Errorf("of no memory: %s, %v", raw, err)
+	}
+}
+
+// Whatever a memory contains, Load returns what Save stored.
+func TestAnyMemoryComesBack(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		var m decide.Memory
+		fuzzfill.Fill(&m, rand.New(rand.NewPCG(seed, 1)))
+		raw, err := encode(&m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decode(raw)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		want := m.Kept()
+		if d := cmp.Diff(&want, got, cmpopts.EquateEmpty()); d != "" {
+			t.Fatalf("seed %d (-want +got):\n%s", seed, d)
+		}
 	}
 }
