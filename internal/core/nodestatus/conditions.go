@@ -194,6 +194,17 @@ func RuntimeReady(status *runtimeapi.StatusResponse) bool {
 	return runtimeCondition(status, runtimeapi.RuntimeReady).GetStatus()
 }
 
+// runtimeDown returns the problem of a runtime that does not answer; "": there is none.
+func (f *Facts) runtimeDown() string {
+	switch {
+	case f.Runtime.LastReady.IsZero():
+		return "container runtime status check may not have completed yet"
+	case f.Now.Sub(f.Runtime.LastReady) >= RuntimeDownAfter:
+		return "container runtime is down"
+	}
+	return ""
+}
+
 func runtimeProblems(f *Facts) []string {
 	var out []string
 	withCause := func(text string) string {
@@ -202,11 +213,8 @@ func runtimeProblems(f *Facts) []string {
 		}
 		return text
 	}
-	switch {
-	case f.Runtime.LastReady.IsZero():
-		out = append(out, withCause("container runtime status check may not have completed yet"))
-	case f.Now.Sub(f.Runtime.LastReady) >= RuntimeDownAfter:
-		out = append(out, withCause("container runtime is down"))
+	if down := f.runtimeDown(); down != "" {
+		out = append(out, withCause(down))
 	}
 	status := f.Runtime.Status
 	if status != nil && !RuntimeReady(status) {

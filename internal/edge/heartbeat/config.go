@@ -38,8 +38,10 @@ type Source interface {
 	// Initial makes the Node for registration. It is called again for each try.
 	Initial(ctx context.Context) nodestatus.Result
 	// Update computes the Node from the one in the API, which it must not change. It is called every StatusFrequency,
-	// and every 100 ms while the node starts, so it should cache expensive facts for a moment.
-	Update(ctx context.Context, node *v1.Node) nodestatus.Result
+	// and every 100 ms while the node starts, so it should cache expensive facts for a moment. If settled is true, the last call of Update
+	// had this same Node, and its result made no difference to it. Update may then return the zero Result, which means that nothing has
+	// changed since; this spares a node at rest the computation.
+	Update(ctx context.Context, node *v1.Node, settled bool) nodestatus.Result
 }
 
 // Recorder records events of the node. It must not block.

@@ -41,6 +41,7 @@ type Heartbeat struct {
 	starting      starting
 	lastReport    time.Time
 	reportDelay   time.Duration
+	settled       *v1.Node // the Node of the last call of Source.Update, if the result made no difference to it; otherwise nil
 	cidrs         []string // the last CIDRs that PodCIDR accepted
 	cidrsKnown    bool
 	unschedulable bool
@@ -163,7 +164,8 @@ func (s *starting) lasts(node *v1.Node) bool {
 // fastLook computes the status without asking the API, and sends it only if the node has just become ready.
 func (h *Heartbeat) fastLook(ctx context.Context) {
 	base := h.Node()
-	res := h.cfg.Source.Update(ctx, base)
+	h.settled = nil
+	res := h.cfg.Source.Update(ctx, base, false)
 	if ctx.Err() != nil || !nodestatus.Ready(res.Node) {
 		return
 	}

@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -31,11 +33,15 @@ type bench struct {
 	mu     sync.Mutex
 	lines  []string
 	ready  bool
+	says   string // further text in the status
 	fail   func(verb, resource string) error
 	cfg    Config
 	logged strings.Builder
 	cancel func()
 	done   chan error
+
+	measured nodestatus.Facts // the facts of the last computation; only Update uses them
+	computed atomic.Int32     // the number of computations
 }
 
 func newBench(t *testing.T, objects ...runtime.Object) *bench {
@@ -112,6 +118,9 @@ func (b *bench) facts() (nodestatus.Settings, nodestatus.Facts) {
 	if !b.ready {
 		f.Problems = []string{"not yet"}
 	}
+	if b.says != "" {
+		f.Failing = []string{b.says}
+	}
 	f.Runtime.LastReady, f.Runtime.Status = f.Now, &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true},
 	}}}
@@ -123,8 +132,13 @@ func (b *bench) Initial(context.Context) nodestatus.Result {
 	return nodestatus.Build(s, f)
 }
 
-func (b *bench) Update(_ context.Context, node *v1.Node) nodestatus.Result {
+func (b *bench) Update(_ context.Context, node *v1.Node, settled bool) nodestatus.Result {
 	s, f := b.facts()
+	if settled && f.Same(&b.measured) {
+		return nodestatus.Result{}
+	}
+	b.measured = f
+	b.computed.Add(1)
 	return nodestatus.Update(s, f, node)
 }
 
@@ -187,6 +201,70 @@ func TestQuietNodeReportsEveryFiveMinutes(t *testing.T) {
 		if h.Node() == nil || h.Node().Status.Conditions[3].Status != v1.ConditionFalse {
 			t.Error("Node() is not what the API last answered")
 		}
+		b.stop()
+	})
+}
+
+// watched makes the heartbeat read the Node from a watch, which returns the same pointer until the Node changes.
+func (b *bench) watched() {
+	var last *v1.Node
+	b.cfg.Cached = func() *v1.Node {
+		n, err := b.api.Tracker().Get(v1.SchemeGroupVersion.WithResource("nodes"), "", "n1")
+		if err != nil {
+			return nil
+		}
+		node := n.(*v1.Node).DeepCopy()
+		if node.ManagedFields = nil; last == nil || !equality.Semantic.DeepEqual(last, node) {
+			last = node
+		}
+		return last
+	}
+}
+
+// While nothing changes, the status is computed for the reports only. Each change is still reported within a round: one that is measured,
+// one that another component makes in the API, and one that only the fast computations at the start have seen before.
+func TestStatusOfAQuietNodeIsNotComputed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.watched()
+		b.run()
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		before := b.computed.Load()
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		if n := b.computed.Load() - before; n < 4 || n > 12 {
+			t.Errorf("in 20 minutes at rest, the status was computed %d times; want once or twice for each of the four reports", n)
+		}
+		b.take()
+		b.set(func() { b.says = "a part" })
+		time.Sleep(10 * time.Second)
+		b.want("21m10s patch nodes/status", "patch")
+		time.Sleep(30 * time.Second)
+		b.want("", "patch")
+		n, err := b.api.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Status.Conditions[3].Message = "spoiled"
+		if _, err := b.api.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		b.want("21m50s patch nodes/status", "patch")
+		b.stop()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.watched()
+		b.ready = false
+		b.run()
+		time.Sleep(20*time.Second + 50*time.Millisecond)
+		b.take()
+		b.set(func() { b.says = "a part" })
+		time.Sleep(10 * time.Second)
+		b.want("30s patch nodes/status", "patch")
 		b.stop()
 	})
 }

@@ -82,7 +82,7 @@ func (l *Lease) update(ctx context.Context) error {
 }
 
 func (l *Lease) write(ctx context.Context) error {
-	next := l.last.DeepCopy()
+	next := new(*l.last)  // fill writes only fields of next itself, and nothing that they refer to
 	_ = l.fill(ctx, next) // an existing lease is renewed even if its Node is missing
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()

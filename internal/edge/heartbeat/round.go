@@ -38,16 +38,25 @@ func (h *Heartbeat) try(ctx context.Context, try int) error {
 		return fmt.Errorf("get node %s: %w", h.cfg.NodeName, err)
 	}
 	cidrChanged := h.notice(ctx, base)
-	res := h.cfg.Source.Update(ctx, base)
+	due := time.Since(h.lastReport) >= h.cfg.ReportFrequency+h.reportDelay
+	res := h.cfg.Source.Update(ctx, base, base == h.settled && !cidrChanged && !due)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if res.Node == nil { // nothing has changed
+		h.cfg.Written(base)
+		return nil
+	}
+	h.settled = nil
 	for _, p := range res.Problems {
 		h.said.warn(p)
 	}
 	changed := cidrChanged || nodestatus.Changed(&base.Status, &res.Node.Status) ||
 		!equality.Semantic.DeepEqual(base.Labels, res.Node.Labels) || !equality.Semantic.DeepEqual(base.Annotations, res.Node.Annotations)
-	if !changed && time.Since(h.lastReport) < h.cfg.ReportFrequency+h.reportDelay {
+	if !changed && !due {
+		if len(res.Problems) == 0 { // otherwise the next round must log them again
+			h.settled = base
+		}
 		h.cfg.Written(base)
 		return nil
 	}

@@ -51,7 +51,7 @@ func TestNodeConditionsAreBounded(t *testing.T) {
 		})
 		made := s.Initial(t.Context()).Node
 		made.Status.Conditions = append(made.Status.Conditions, other)
-		for when, n := range map[string]*v1.Node{"made": made, "changed": s.Update(t.Context(), made).Node} {
+		for when, n := range map[string]*v1.Node{"made": made, "changed": s.Update(t.Context(), made, false).Node} {
 			texts := map[string]string{"runtime version": n.Status.NodeInfo.ContainerRuntimeVersion}
 			for _, c := range n.Status.Conditions {
 				if c.Type == other.Type {

@@ -48,6 +48,7 @@ type Source struct {
 	settings nodestatus.Settings
 	machine  *nodestatus.Machine
 	storage  int64
+	measured *nodestatus.Facts // the facts from which Update last computed the Node; nil: there are none, or the settings have changed
 	built    *v1.Node
 	builtAt  time.Time
 	building chan struct{} // closed when the current build of the Node has ended; nil: no build runs
@@ -63,7 +64,7 @@ func New(cfg Config) *Source { return &Source{cfg: cfg, settings: cfg.Settings} 
 func (s *Source) SetSettings(settings nodestatus.Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settings, s.builtAt = settings, time.Time{}
+	s.settings, s.builtAt, s.measured = settings, time.Time{}, nil
 }
 
 // Settings returns the settings. Callers must not modify their slices and maps.
@@ -84,10 +85,21 @@ func (s *Source) Initial(ctx context.Context) nodestatus.Result {
 	return r
 }
 
-// Update computes the new state of the Node.
-func (s *Source) Update(ctx context.Context, node *v1.Node) nodestatus.Result {
+// Update measures the node and computes the new state of the Node. If settled is true, node is the Node of the last call, and its result
+// made no difference to it; the result is then zero if nothing has changed since.
+func (s *Source) Update(ctx context.Context, node *v1.Node, settled bool) nodestatus.Result {
 	facts := s.facts(ctx)
-	return nodestatus.Update(s.Settings(), facts, node)
+	s.mu.Lock()
+	settings, same := s.settings, settled && s.measured != nil && s.measured.Same(&facts)
+	if s.measured == nil {
+		s.measured = &nodestatus.Facts{}
+	}
+	*s.measured = facts // also if they are the same, because the old ones may keep an old list of images in memory
+	s.mu.Unlock()
+	if same {
+		return nodestatus.Result{}
+	}
+	return nodestatus.Update(settings, facts, node)
 }
 
 // Refresh builds the Node anew if the last one is older than builtFor. A build may take long, because it measures. Only one caller

@@ -106,3 +106,29 @@ func TestConditionsKeepTheirTimes(t *testing.T) {
 		}
 	})
 }
+
+// A node at rest computes its status only when something has changed: a measurement, or the settings.
+func TestASettledNodeIsNotComputed(t *testing.T) {
+	t.Parallel()
+	var problems []string
+	s := New(Config{
+		Settings: nodestatus.Settings{Name: "n", MaxPods: 10}, Machine: &Fixed{Machine: nodestatus.Machine{CPUs: 4, MemoryBytes: 1 << 30}, Address: netip.MustParseAddr("192.0.2.1")},
+		Runtime: NewRuntime(nil, func() {}, slog.New(slog.DiscardHandler)), Problems: func() []string { return problems },
+	})
+	node := s.Initial(t.Context()).Node
+	computed := func(when string, settled, want bool) {
+		t.Helper()
+		if got := s.Update(t.Context(), node, settled).Node != nil; got != want {
+			t.Errorf("%s: computed %v, want %v", when, got, want)
+		}
+	}
+	computed("at first", true, true) // nothing was computed before
+	computed("nothing has changed", true, false)
+	computed("the Node in the API is another one, or a report is due", false, true)
+	computed("nothing has changed again", true, false)
+	problems = []string{"one"}
+	computed("a problem", true, true)
+	computed("the same problem", true, false)
+	s.SetSettings(nodestatus.Settings{Name: "n", MaxPods: 20})
+	computed("other settings", true, true)
+}
