@@ -169,12 +169,12 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 // and with which the node started offline, or else the Node that the agent would register. If the agent has none of the three (see
 // refreshNode), nodeObject returns an empty Node. It does no IO.
 func (a *Agent) nodeObject() *v1.Node {
+	measured := a.node.Node() // before the heartbeat is asked: once that has a Node, this one may be gone
 	if a.heartbeat != nil {
 		if n := a.heartbeat.Node(); n != nil {
 			return n
 		}
 	}
-	measured := a.node.Node()
 	if n := a.offline.node(measured); n != nil {
 		return n
 	}

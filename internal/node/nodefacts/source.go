@@ -94,7 +94,8 @@ func (s *Source) Update(ctx context.Context, node *v1.Node, settled bool) nodest
 	if s.measured == nil {
 		s.measured = &nodestatus.Facts{}
 	}
-	*s.measured = facts // also if they are the same, because the old ones may keep an old list of images in memory
+	*s.measured = facts                   // also if they are the same, because the old ones may keep an old list of images in memory
+	s.built, s.builtAt = nil, time.Time{} // the API has a Node, so nobody needs this one
 	s.mu.Unlock()
 	if same {
 		return nodestatus.Result{}
@@ -126,8 +127,8 @@ func (s *Source) Refresh(ctx context.Context) {
 }
 
 // Node returns the Node that was last built from settings and measurements alone, not from the object in the API. Standalone nodes
-// use this Node. Other nodes use it for admission until they are registered. The result is nil until Refresh or Initial has returned. Node
-// does no IO. Callers must not modify the result.
+// use this Node. Other nodes use it for admission until they are registered. The result is nil until Refresh or Initial has returned, and
+// again after Update, which is called when there is a Node in the API. Node does no IO. Callers must not modify the result.
 func (s *Source) Node() *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()

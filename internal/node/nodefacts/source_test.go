@@ -107,7 +107,8 @@ func TestConditionsKeepTheirTimes(t *testing.T) {
 	})
 }
 
-// A node at rest computes its status only when something has changed: a measurement, or the settings.
+// A node at rest computes its status only when something has changed: a measurement, or the settings. Once the API has a Node, the Source
+// keeps none of its own.
 func TestASettledNodeIsNotComputed(t *testing.T) {
 	t.Parallel()
 	var problems []string
@@ -116,6 +117,9 @@ func TestASettledNodeIsNotComputed(t *testing.T) {
 		Runtime: NewRuntime(nil, func() {}, slog.New(slog.DiscardHandler)), Problems: func() []string { return problems },
 	})
 	node := s.Initial(t.Context()).Node
+	if s.Node() != node {
+		t.Error("the Node that was built is not the one of admission")
+	}
 	computed := func(when string, settled, want bool) {
 		t.Helper()
 		if got := s.Update(t.Context(), node, settled).Node != nil; got != want {
@@ -123,6 +127,9 @@ func TestASettledNodeIsNotComputed(t *testing.T) {
 		}
 	}
 	computed("at first", true, true) // nothing was computed before
+	if s.Node() != nil {
+		t.Error("the Node that was built is kept, although the API has one")
+	}
 	computed("nothing has changed", true, false)
 	computed("the Node in the API is another one, or a report is due", false, true)
 	computed("nothing has changed again", true, false)
@@ -131,4 +138,7 @@ func TestASettledNodeIsNotComputed(t *testing.T) {
 	computed("the same problem", true, false)
 	s.SetSettings(nodestatus.Settings{Name: "n", MaxPods: 20})
 	computed("other settings", true, true)
+	if s.Refresh(t.Context()); s.Node() == nil {
+		t.Error("Refresh builds no Node")
+	}
 }
