@@ -133,6 +133,16 @@ func (v *Volumes) stageDevice(ctx context.Context, in *csispec.Input, d Driver, 
 	return d.Stage(ctx, csispec.Stage(&staged))
 }
 
+// isMapped reports whether the device of a volume is published for a pod and held. A device that a driver has made at its target_path, for example with
+// mknod, is still there after a reboot, and may be that of another volume then. The agent's own bind mount has gone: it shows that the device is the right one.
+func (v *Volumes) isMapped(uid types.UID, b *bound) (bool, error) {
+	is, err := v.cfg.Host.IsBlockDevice(v.layout.devicePublished(uid, b))
+	if err != nil || !is {
+		return false, err
+	}
+	return v.cfg.Host.Mounted(v.layout.deviceHeld(uid, b))
+}
+
 // deviceIsUsed reports whether the device of a volume is published for any pod of this node.
 func (v *Volumes) deviceIsUsed(b *bound) (bool, error) {
 	entries, err := os.ReadDir(filepath.Dir(v.layout.devicePublished("uid", b)))
@@ -140,7 +150,7 @@ func (v *Volumes) deviceIsUsed(b *bound) (bool, error) {
 		return false, fmt.Errorf("list devices: %w", err)
 	}
 	for _, e := range entries {
-		if is, err := v.cfg.Host.IsBlockDevice(v.layout.devicePublished(types.UID(e.Name()), b)); is || err != nil {
+		if is, err := v.isMapped(types.UID(e.Name()), b); is || err != nil {
 			return is, err
 		}
 	}

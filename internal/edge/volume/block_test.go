@@ -1,6 +1,7 @@
 package volume_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -136,6 +138,67 @@ func TestBlockVolume(t *testing.T) {
 		if staged, published := f.driver.Holds(); staged+published != 0 {
 			t.Errorf("stage %v: %d staged, %d published volumes are left", stage, staged, published)
 		}
+	}
+}
+
+// makeNode makes a device node for a device, as some drivers do.
+func makeNode(device, target string) error {
+	var st unix.Stat_t
+	if err := errors.Join(os.Remove(target), unix.Stat(device, &st)); err != nil {
+		return err
+	}
+	return unix.Mknod(target, unix.S_IFBLK|0o600, int(st.Rdev))
+}
+
+// A driver publishes a block volume as a device node. After a reboot the node is still there, but its number may be that of another device: the volume is
+// staged and published again, for each of its pods.
+func TestBlockVolumeAfterAReboot(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true, Device: makeNode})
+	f.blockDisk(t, "d")
+	pods := []*v1.Pod{raw(podOf("a", claim("v", "d", false)), "v"), raw(podOf("b", claim("v", "d", false)), "v")}
+	base := filepath.Join(f.root, "plugins/kubernetes.io/csi/volumeDevices")
+	for _, p := range pods {
+		setUp(t, f.fixture, p)
+	}
+	for _, p := range pods { // the reboot
+		held := filepath.Join(base, "pv-d/dev", string(p.UID))
+		if err := errors.Join(hostfs.Host{}.DetachLoop(held), hostfs.Host{}.Unmount(held)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.driver.Forget()
+	f.Volumes = f.restart()
+	other := filepath.Join(f.disks, "other")
+	loop, err := loopDevice(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods {
+		if err := makeNode(loop, filepath.Join(base, "publish/pv-d", string(p.UID))); err != nil { // the number is that of another device now
+			t.Fatal(err)
+		}
+	}
+	for i, p := range pods {
+		setUp(t, f.fixture, p)
+		setUp(t, f.fixture, p)
+		if staged, published := f.driver.Count("NodeStageVolume"), f.driver.Count("NodePublishVolume"); staged != 2 || published != 3+i {
+			t.Errorf("after the set-up of %d pods: staged %d times, want 2; published %d times, want %d", i+1, staged, published, 3+i)
+		}
+		link := filepath.Join(f.root, "pods", string(p.UID), "volumeDevices/kubernetes.io~csi/pv-d")
+		var got, want unix.Stat_t
+		right, err := loopDevice(filepath.Join(f.disks, "disk-d"))
+		if err := errors.Join(err, unix.Stat(link, &got), unix.Stat(right, &want)); err != nil || got.Rdev != want.Rdev {
+			t.Errorf("pod %s gets device %d, want %d: %v", p.UID, got.Rdev, want.Rdev, err)
+		}
+	}
+	for _, p := range pods {
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(base, "*/pv-d")); len(left) != 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 

@@ -95,6 +95,7 @@ func (f *csiFixture) TearDown(ctx context.Context, ref pod.Ref) error {
 	return errors.Join(f.fixture.TearDown(ctx, ref), f.UnstageUnused(ctx))
 }
 
+// newCSI returns a fixture whose driver has the configuration cfg. Device gets the path of a loop device instead of the name of the volume.
 func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 	t.Helper()
 	needRoot(t)
@@ -106,11 +107,14 @@ func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 			return errors.Join(os.MkdirAll(disk, 0o755), unix.Mount(disk, target, "", unix.MS_BIND, ""))
 		}
 	}
+	device := cfg.Device
 	cfg.Device = func(volume, target string) error {
-		disk := filepath.Join(f.disks, volume)
-		loop, err := loopDevice(disk)
-		if err != nil {
+		loop, err := loopDevice(filepath.Join(f.disks, volume))
+		switch {
+		case err != nil:
 			return err
+		case device != nil:
+			return device(loop, target)
 		}
 		return unix.Mount(loop, target, "", unix.MS_BIND, "")
 	}

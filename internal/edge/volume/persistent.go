@@ -363,7 +363,7 @@ func (v *Volumes) stillThere(uid types.UID, b *bound) (bool, error) {
 	case b.Block && b.Kind == kindLocal:
 		return v.cfg.Host.Mounted(v.layout.localDevice(uid, b.PersistentVolume))
 	case b.Block:
-		return v.cfg.Host.IsBlockDevice(b.dir(v.layout, uid))
+		return v.isMapped(uid, b)
 	}
 	return v.cfg.Host.Mounted(b.dir(v.layout, uid))
 }
