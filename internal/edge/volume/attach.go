@@ -87,8 +87,12 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 	return nil, &pod.Lacking{What: pod.LackAttachment, Err: fmt.Errorf("waits for CSI driver %s to attach the volume to this node", b.Driver)}
 }
 
-// NodeChanged must be called after each change of the Node's status, because volumes may have been attached.
-func (v *Volumes) NodeChanged() { v.nodeChanged.tell() }
+// NodeChanged must be called after each change of the Node's status, because volumes may have been attached. It must also be called when the API server
+// has sent the Node for the first time.
+func (v *Volumes) NodeChanged() {
+	v.nodeOfNames()
+	v.nodeChanged.tell()
+}
 
 // broadcast wakes all goroutines that wait for it. The zero value is ready.
 type broadcast struct {

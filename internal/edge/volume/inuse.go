@@ -14,9 +14,11 @@ import (
 // inUse keeps the result of InUse until a record changes. The zero value is ready.
 type inUse struct {
 	mu    sync.Mutex
-	turn  uint64 // number of changes of records so far
+	turn  uint64 // number of changes of records and of the Node so far
 	known bool   // names holds the result of InUse
 	names []v1.UniqueVolumeName
+	// guessed: names depends on the Node, because the name of a disk is guessed. awaits: InUse has failed, because it waits for the Node.
+	guessed, awaits bool
 	// free has the drivers whose volumes are not attached any more, whatever the records of the volumes say: see AttachRequired.
 	free map[string]bool
 	// reported has an entry for each volume with a record. The entry is true if the last call of Reported listed the volume; calls before
@@ -73,9 +75,11 @@ func (v *Volumes) AttachRequired(driver string, required bool) {
 }
 
 // InUse lists the volumes that must not be detached from this node: the attached volumes that are mounted for a pod, whose set-up has
-// begun, or that are still staged. It reads the disk after each change. If the disk cannot be read, ok is false.
+// begun, or that are still staged. It reads the disk after each change. If the disk cannot be read, ok is false. It is also false if the right name of a
+// disk that an earlier agent has connected may be in the Node, which the API server has not sent yet.
 func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
-	// If a record changes while the disk is read, what was read may lack a volume that one pod has left and another one has taken.
+	// If a record changes while the disk is read, what was read may lack a volume that one pod has left and another one has taken. If the Node changes,
+	// it may lack the name of a disk.
 	for range inUseReads {
 		v.using.mu.Lock()
 		known, names, turn, free := v.using.known, v.using.names, v.using.turn, maps.Clone(v.using.free)
@@ -83,18 +87,19 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 		if known {
 			return names, true
 		}
-		names, err := v.readInUse(free)
-		if err != nil {
-			v.cfg.Log.Warn("it is not known which volumes are in use", "err", err)
-			return nil, false
-		}
+		names, guessed, err := v.readInUse(free)
 		v.using.mu.Lock()
 		same := v.using.turn == turn
-		if same {
-			v.using.known, v.using.names = true, names
+		if v.using.awaits = errors.Is(err, errNodeUnknown); same && err == nil {
+			v.using.known, v.using.names, v.using.guessed = true, names, guessed
 		}
 		v.using.mu.Unlock()
-		if same {
+		switch {
+		case errors.Is(err, errNodeUnknown) && !same: // the Node may have come meanwhile
+		case err != nil:
+			v.cfg.Log.Warn("it is not known which volumes are in use", "err", err)
+			return nil, false
+		case same:
 			return names, true
 		}
 	}
@@ -104,34 +109,60 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 // inUseReads is how often InUse reads the disk at most.
 const inUseReads = 8
 
-// readInUse reads from the disk which volumes are in use, without those of the drivers in free.
-func (v *Volumes) readInUse(free map[string]bool) (names []v1.UniqueVolumeName, err error) {
+// nodeOfNames must be called after each change of the Node, because names that are guessed depend on it.
+func (v *Volumes) nodeOfNames() {
+	v.using.mu.Lock()
+	v.using.turn++
+	if v.using.guessed {
+		v.using.known = false
+	}
+	awaits := v.using.awaits
+	v.using.awaits = false
+	v.using.mu.Unlock()
+	if awaits {
+		v.cfg.InUseChanged()
+	}
+}
+
+// readInUse reads from the disk which volumes are in use, without those of the drivers in free. guessed means that names of disks were guessed, with what
+// the Node says. The error is errNodeUnknown if there are such disks, and the API server has not sent the Node yet.
+func (v *Volumes) readInUse(free map[string]bool) (names []v1.UniqueVolumeName, guessed bool, err error) {
 	pods, err := v.Orphans(func(types.UID) bool { return false })
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	list := func(all []*bound) {
-		for _, b := range all {
-			if name := b.unique(); b.Attach && !free[b.Driver] && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
+	var all []*bound
 	for _, uid := range pods {
 		csi, errCSI := v.csiOf(uid)
 		disks, errSAN := v.sanOf(uid)
 		if err := errors.Join(errCSI, errSAN); err != nil {
-			return nil, fmt.Errorf("volumes of pod %s: %w", uid, err)
+			return nil, false, fmt.Errorf("volumes of pod %s: %w", uid, err)
 		}
-		list(csi)
-		list(disks)
+		all = slices.Concat(all, csi, disks)
 	}
 	staged, err := v.staged() // last: a volume is in stagings before the record of its last pod is removed
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	list(staged)
-	return names, nil
+	var node *v1.Node
+	for _, b := range append(all, staged...) {
+		if !b.Attach || free[b.Driver] {
+			continue
+		}
+		if b.Guessed && node == nil {
+			node = v.cfg.Claims.Node()
+		}
+		of, err := b.names(node)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, name := range of {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, node != nil, nil
 }
 
 // usesChanged must be called after the record of a volume has changed. The next call of InUse then reads the disk again. gone means

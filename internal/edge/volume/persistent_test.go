@@ -55,7 +55,7 @@ func newClaimAPI() *claimAPI {
 	return &claimAPI{
 		claims: map[string]*v1.PersistentVolumeClaim{}, pvs: map[string]*v1.PersistentVolume{},
 		drivers: map[string]*storagev1.CSIDriver{}, secrets: map[string]*v1.Secret{}, attachments: map[string]*storagev1.VolumeAttachment{},
-		node: v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelHostname: "n"}}},
+		node: v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", Labels: map[string]string{v1.LabelHostname: "n"}}},
 	}
 }
 

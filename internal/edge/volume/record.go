@@ -28,10 +28,11 @@ type bound struct {
 	PersistentVolume string `json:"persistentVolume"`
 	Kind             kind   `json:"kind"`
 	// Driver and Handle identify a CSI volume. Of a disk of a storage area network, Handle is the name that the attach-detach controller gives
-	// it. Inline: the volume has no persistent volume.
-	Driver string `json:"driver,omitempty"`
-	Handle string `json:"volumeHandle,omitempty"`
-	Inline bool   `json:"inline,omitempty"`
+	// it. Guessed: the agent made up this name from the path of the disk's directory. Inline: the volume has no persistent volume.
+	Driver  string `json:"driver,omitempty"`
+	Handle  string `json:"volumeHandle,omitempty"`
+	Guessed bool   `json:"guessed,omitempty"`
+	Inline  bool   `json:"inline,omitempty"`
 	// Disk identifies a disk of a storage area network: the path of its directory, below that of its kind's plugin.
 	Disk string `json:"disk,omitempty"`
 	// Block: the volume is a block device, and not a file system.
@@ -82,7 +83,7 @@ func (b *bound) key() string {
 // unique returns the name of the volume in the status of nodes.
 func (b *bound) unique() v1.UniqueVolumeName {
 	if b.Kind.san() {
-		return v1.UniqueVolumeName("kubernetes.io/" + string(b.Kind) + "/" + b.Handle)
+		return b.Kind.unique(b.Handle)
 	}
 	return csispec.UniqueName(b.Driver, b.Handle)
 }

@@ -180,18 +180,3 @@ func (v *Volumes) connectedDisks() (all []*bound, err error) {
 	}
 	return all, nil
 }
-
-// boundOfDisk returns what a record would have of a disk without a record. name stands for the name of the persistent volume.
-func (v *Volumes) boundOfDisk(name string, k kind, disk string, block bool) *bound {
-	return &bound{PersistentVolume: name, Kind: k, Disk: disk, Handle: handleOf(k, disk), Attach: v.cfg.Claims != nil, Block: block, Done: true}
-}
-
-// handleOf returns the name that the attach-detach controller gives to a disk, from the path of its directory.
-func handleOf(k kind, disk string) string {
-	if k == kindISCSI {
-		t := iscsiOfPath(disk)
-		return fmt.Sprintf("%s:%s:%s", strings.TrimSuffix(t.Portals[0], ":"+iscsiPort), t.IQN, t.Lun)
-	}
-	ids, unit, byPort := fcOfPath(disk)
-	return fcHandle(ids, unit, byPort)
-}
