@@ -133,19 +133,21 @@ func (h Host) DiskLinks(by string) (map[string]string, error) {
 	return links, nil
 }
 
-// MultipathOf returns the device-mapper device that multipathd(8) has made of several paths to the same disk, one of which is device, and
-// the devices of these paths. It returns "" if there is none.
+// MultipathOf returns the device-mapper device that multipathd(8) has made of several paths to the same disk, and the devices of these paths. device is
+// one of the paths, or the device-mapper device itself. MultipathOf returns "" if there is none.
 func (h Host) MultipathOf(device string) (multipath string, paths []string, err error) {
-	slaves, err := filepath.Glob(h.path("sys/block/dm-*/slaves/" + filepath.Base(device)))
+	dirs, err := filepath.Glob(h.path("sys/block/dm-*/slaves/" + filepath.Base(device)))
 	if err != nil {
 		return "", nil, fmt.Errorf("find multipath device: %w", err)
 	}
-	for _, slave := range slaves {
-		dir := filepath.Dir(filepath.Dir(slave))
+	for i := range dirs {
+		dirs[i] = filepath.Dir(filepath.Dir(dirs[i]))
+	}
+	for _, dir := range append(dirs, h.path("sys/block/"+filepath.Base(device))) {
 		if !strings.HasPrefix(kernelText(filepath.Join(dir, "dm/uuid")), "mpath-") {
-			continue // another kind of device-mapper device, for example LVM
+			continue // no device-mapper device, or another kind, for example LVM
 		}
-		entries, err := os.ReadDir(filepath.Dir(slave))
+		entries, err := os.ReadDir(filepath.Join(dir, "slaves"))
 		if err != nil {
 			return "", nil, fmt.Errorf("list paths of multipath device: %w", err)
 		}
@@ -155,6 +157,12 @@ func (h Host) MultipathOf(device string) (multipath string, paths []string, err 
 		return "/dev/" + filepath.Base(dir), paths, nil
 	}
 	return "", nil, nil
+}
+
+// DiskID returns the identifier of the SCSI disk to which a device leads, which is the same on each path to the disk; "": there is no such disk, or it has no
+// identifier.
+func (h Host) DiskID(device string) string {
+	return kernelText(h.path("sys/block/" + filepath.Base(device) + "/device/wwid"))
 }
 
 // RemoveDisk makes the kernel forget a SCSI disk, after it has written what is in its cache. The error is ErrDiskBusy if something uses the disk. It is no

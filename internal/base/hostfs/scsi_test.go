@@ -112,10 +112,20 @@ func TestMultipathOf(t *testing.T) {
 	h := sysTree(t, map[string]string{
 		"block/dm-0/dm/uuid": "LVM-x\n", "block/dm-0/slaves/sdb": "", "block/dm-1/dm/uuid": "mpath-36005\n", "block/dm-1/slaves/sdc": "", "block/dm-1/slaves/sdd": "",
 	})
-	for device, want := range map[string]string{"/dev/sdb": "", "/dev/sdc": "/dev/dm-1", "/dev/sdd": "/dev/dm-1", "/dev/sde": ""} {
+	for device, want := range map[string]string{"/dev/sdb": "", "/dev/sdc": "/dev/dm-1", "/dev/sdd": "/dev/dm-1", "/dev/sde": "", "/dev/dm-0": "", "/dev/dm-1": "/dev/dm-1", "/dev/dm-2": ""} {
 		got, paths, err := h.MultipathOf(device)
 		if got != want || err != nil || want != "" && !slices.Equal(paths, []string{"/dev/sdc", "/dev/sdd"}) {
 			t.Errorf("%s: %q %v, %v, want %q", device, got, paths, err, want)
+		}
+	}
+}
+
+func TestDiskID(t *testing.T) {
+	t.Parallel()
+	h := sysTree(t, map[string]string{"block/sdb/device/wwid": "naa.600508b4\n", "block/sdc/device/delete": ""})
+	for device, want := range map[string]string{"/dev/sdb": "naa.600508b4", "/dev/sdc": "", "/dev/sdd": "", "": ""} {
+		if got := h.DiskID(device); got != want {
+			t.Errorf("%s: %q, want %q", device, got, want)
 		}
 	}
 }

@@ -90,9 +90,12 @@ func (v *Volumes) connectFC(ctx context.Context, src *v1.FCVolumeSource) (device
 }
 
 // disconnectFC removes a disk that is not mounted any more.
-func (v *Volumes) disconnectFC(ctx context.Context, disk, dir string) error {
-	devices, err := v.fcDevices(fcOfPath(disk))
+func (v *Volumes) disconnectFC(ctx context.Context, b *bound, dir string) error {
+	devices, err := v.fcDevices(fcOfPath(b.Disk))
 	if err != nil {
+		return err
+	}
+	if devices, err = v.hold(b, devices); err != nil {
 		return err
 	}
 	return v.removeDisks(ctx, dir, devices)

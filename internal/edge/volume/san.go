@@ -28,6 +28,7 @@ type SCSI interface {
 	ScanFibreChannel(ctx context.Context) error
 	DiskLinks(by string) (map[string]string, error)
 	MultipathOf(device string) (multipath string, paths []string, err error)
+	DiskID(device string) string
 	RemoveDisk(ctx context.Context, device string) error
 }
 
@@ -267,7 +268,7 @@ func (v *Volumes) releaseDisk(ctx context.Context, b *bound) error {
 	case b.Kind == kindISCSI:
 		err = v.disconnectISCSI(ctx, v.iscsiOf(b, dir), dir)
 	default:
-		err = v.disconnectFC(ctx, b.Disk, dir)
+		err = v.disconnectFC(ctx, b, dir)
 	}
 	if err != nil {
 		return fmt.Errorf("disconnect the disk: %w", err)
@@ -281,18 +282,47 @@ func (v *Volumes) releaseDisk(ctx context.Context, b *bound) error {
 	return nil
 }
 
-// removeDisks makes the kernel forget devices, and the multipath devices that were made of them.
+// diskPath is a device, and the identifier of the disk to which it leads. A device with this name and another identifier leads to another disk.
+type diskPath struct{ device, id string }
+
+// hold returns the devices that have to be removed to disconnect a disk that pods have left: the given ones, or their paths if they are multipath devices,
+// and those that earlier calls got for the disk. After a removal that was not complete, the node may not find the other devices again, because the link with
+// the disk's identifier disappears together with the multipath device. hold leaves out the devices that lead to another disk now, or to none.
+func (v *Volumes) hold(b *bound, devices []string) (all []string, err error) {
+	var found []diskPath
+	for _, device := range devices {
+		multipath, paths, err := v.cfg.Host.MultipathOf(device)
+		if err != nil {
+			return nil, err
+		}
+		if multipath == "" {
+			paths = []string{device}
+		}
+		for _, path := range paths {
+			found = append(found, diskPath{path, v.cfg.Host.DiskID(path)})
+			all = append(all, path)
+		}
+	}
+	for _, one := range v.stagings.hold(v.layout.stagingPath(b), found) {
+		if !slices.Contains(all, one.device) && v.cfg.Host.DiskID(one.device) == one.id {
+			all = append(all, one.device)
+		}
+	}
+	return all, nil
+}
+
+// removeDisks makes the kernel forget devices. Of a multipath device, and of a path of one, it forgets all paths, after multipath(8) has taken the
+// multipath device apart.
 func (v *Volumes) removeDisks(ctx context.Context, dir string, devices []string) error {
-	all := slices.Clone(devices)
+	var all []string
 	for _, device := range devices {
 		multipath, paths, err := v.cfg.Host.MultipathOf(device)
 		if err != nil {
 			return err
 		}
 		if multipath == "" {
-			continue
-		}
-		if _, err := v.runTool(ctx, dir, unmountWithin, "multipath", "-f", multipath); err != nil {
+			paths = []string{device}
+		} else if _, err := v.runTool(ctx, dir, unmountWithin, "multipath", "-f", multipath); err != nil {
 			return fmt.Errorf("remove multipath device: %w", err)
 		}
 		for _, path := range paths {

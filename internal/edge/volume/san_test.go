@@ -3,6 +3,7 @@ package volume_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -36,6 +37,8 @@ type sanHost struct {
 	hidden    map[string]bool           // portals that do not answer
 	sessions  map[string]*hostfs.ISCSISession
 	multipath map[string]string            // the multipath device of a device
+	flushed   []string                     // multipath devices that were taken apart
+	ids       map[string]string            // the identifiers of disks, by device; a disk that was not removed has naa.1, unless there is another one here
 	links     map[string]map[string]string // in /dev/disk
 	scanned   map[string]map[string]string // the links that there are after a scan for Fibre Channel disks
 	busy      map[string]bool              // devices that are still mounted somewhere
@@ -70,11 +73,9 @@ func (h *sanHost) RunTool(ctx context.Context, argv []string) (hostfs.Ran, error
 	fail := func(code int, text string) (hostfs.Ran, error) { return hostfs.Ran{Code: code}, errors.New(text) }
 	switch {
 	case argv[0] == "multipath":
-		for device, dm := range h.multipath {
-			if dm == argv[2] {
-				delete(h.multipath, device)
-			}
-		}
+		maps.DeleteFunc(h.multipath, func(_, dm string) bool { return dm == argv[2] })
+		maps.DeleteFunc(h.links["by-id"], func(_, to string) bool { return to == argv[2] })
+		h.flushed = append(h.flushed, argv[2])
 	case slices.Contains(argv, "--discover") && (h.hidden[at] || h.portals[at] == nil):
 		return fail(4, "cannot make connection to "+at)
 	case slices.Contains(argv, "--login"):
@@ -133,13 +134,29 @@ func (h *sanHost) DiskLinks(by string) (map[string]string, error) {
 func (h *sanHost) MultipathOf(device string) (string, []string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	found := ""
+	for path, dm := range h.multipath {
+		if path == device || dm == device {
+			found = dm
+		}
+	}
 	var paths []string
 	for path, dm := range h.multipath {
-		if dm == h.multipath[device] {
+		if dm == found {
 			paths = append(paths, path)
 		}
 	}
-	return h.multipath[device], paths, nil
+	slices.Sort(paths)
+	return found, paths, nil
+}
+
+func (h *sanHost) DiskID(device string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if id, ok := h.ids[device]; ok || slices.Contains(h.removed, device) {
+		return id
+	}
+	return "naa.1"
 }
 
 func (h *sanHost) RemoveDisk(_ context.Context, device string) error {
@@ -147,6 +164,9 @@ func (h *sanHost) RemoveDisk(_ context.Context, device string) error {
 	defer h.mu.Unlock()
 	if h.busy[device] {
 		return hostfs.ErrDiskBusy
+	}
+	if slices.Contains(h.flushed, device) {
+		return fmt.Errorf("%q is not the name of a SCSI disk", device)
 	}
 	h.removed = append(h.removed, device)
 	for _, s := range h.sessions {
@@ -491,7 +511,7 @@ func TestISCSIWithTwoPortals(t *testing.T) {
 	}
 	f.nothingLeft(t, h)
 
-	h.hidden = map[string]bool{other: true}
+	h.hidden, h.flushed = map[string]bool{other: true}, nil
 	h.portals[portal][3] = device
 	setUp(t, f, iscsiPod("uid-2", src))
 	f.down(t, "uid-2")
@@ -622,6 +642,34 @@ func TestFibreChannel(t *testing.T) {
 			f.nothingLeft(t, h)
 		})
 	}
+}
+
+// A disk that is found by its identifier has several paths: the link to it leads to the device of multipathd. At the end, that device is taken apart, and
+// the paths are removed, each of them once, also if one of them is busy at first.
+func TestFibreChannelDiskWithSeveralPaths(t *testing.T) {
+	t.Parallel()
+	device := emptyDisk(t)
+	h := &sanHost{
+		links: map[string]map[string]string{"by-id": {"scsi-36005": device}}, multipath: map[string]string{"/dev/sdx": device, "/dev/sdy": device},
+		busy: map[string]bool{"/dev/sdy": true},
+	}
+	f := newSAN(t, h)
+	setUp(t, f, aPod(vol("v", v1.VolumeSource{FC: &v1.FCVolumeSource{WWIDs: []string{"36005"}}})))
+	f.leave(t, "uid-1")
+	if err := f.UnstageUnused(t.Context()); !errors.Is(err, hostfs.ErrDiskBusy) {
+		t.Errorf("error %v", err)
+	}
+	if got := h.commands(); !slices.Equal(got, []string{"multipath -f " + device}) {
+		t.Errorf("commands: %q", got)
+	}
+	h.busy, h.ids = nil, map[string]string{"/dev/sdx": "naa.2"} // another disk has got the name
+	if err := f.UnstageUnused(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(h.removed, []string{"/dev/sdx", "/dev/sdy"}) {
+		t.Errorf("removed disks: %v", h.removed)
+	}
+	f.nothingLeft(t, h)
 }
 
 func TestFibreChannelVolumesThatCannotBeUsed(t *testing.T) {

@@ -110,6 +110,9 @@ func (h *SimulatedHost) DiskLinks(string) (map[string]string, error) { return ni
 // MultipathOf returns an error.
 func (h *SimulatedHost) MultipathOf(string) (string, []string, error) { return "", nil, errNoSAN }
 
+// DiskID returns "".
+func (h *SimulatedHost) DiskID(string) string { return "" }
+
 // RemoveDisk returns an error.
 func (h *SimulatedHost) RemoveDisk(context.Context, string) error { return errNoSAN }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,8 +44,9 @@ type stagings struct {
 type staging struct {
 	due.Place
 	volume   bound
-	attempts int    // failed attempts since a pod has left the volume
-	said     string // the error that was told last
+	attempts int        // failed attempts since a pod has left the volume
+	said     string     // the error that was told last
+	paths    []diskPath // to a Fibre Channel disk that has to be disconnected: see Volumes.hold
 }
 
 // leave makes Begin unstage a volume that a pod has left.
@@ -105,6 +107,23 @@ func (s *stagings) drop(path string) {
 		s.heap.Remove(one)
 		delete(s.byPath, path)
 	}
+}
+
+// hold adds paths to a disk that a pod has left, and returns all of them. It leaves out a path without an identifier, which could not be told from one to
+// another disk later.
+func (s *stagings) hold(path string, found []diskPath) []diskPath {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.byPath[path]
+	if one == nil {
+		return nil
+	}
+	for _, p := range found {
+		if p.id != "" && !slices.Contains(one.paths, p) {
+			one.paths = append(one.paths, p)
+		}
+	}
+	return slices.Clone(one.paths)
 }
 
 // failed schedules the next attempt to unstage a volume, unless the volume was unstaged in the meantime. It reports whether to tell the error err:
