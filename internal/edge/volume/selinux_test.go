@@ -136,7 +136,8 @@ func TestSELinuxMountGate(t *testing.T) {
 	}
 }
 
-// A volume that a pod has left staged with another label is unstaged first.
+// A volume that a pod has left staged with another label is unstaged first, also if that fails at first, and the
+// pod that needs the new label ends meanwhile.
 func TestVolumeStagedWithAnotherSELinuxLabel(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -150,10 +151,21 @@ func TestVolumeStagedWithAnotherSELinuxLabel(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(f.root, "pods/one")); err != nil {
 		t.Fatal(err)
 	}
+	two := levelled("two", "s0:c2")
+	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: two}), "v", "unstage the volume, which has the SELinux label system_u:object_r:container_file_t:s0:c1")
+	f.Volumes = f.restart()
+	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: two}), "v", "unstage the volume, which has the SELinux label system_u:object_r:container_file_t:s0:c1")
+	if err := f.TearDown(t.Context(), pod.RefOf(two)); err == nil {
+		t.Fatal("the volume is unstaged")
+	}
 	f.driver.SetFault("NodeUnstageVolume", nil)
-	setUp(t, f.fixture, levelled("two", "s0:c2"))
+	setUp(t, f.fixture, levelled("three", "s0:c2"))
 	if stage, _ := f.options(); stage != `context="system_u:object_r:container_file_t:s0:c2"` || f.driver.Count("NodeStageVolume") != 2 {
 		t.Errorf("options to stage %s, staged %d times", stage, f.driver.Count("NodeStageVolume"))
+	}
+	calls := f.driver.Calls()
+	if last := calls[len(calls)-3:]; !slices.Equal(last, []string{"NodeUnstageVolume disk-d", "NodeStageVolume disk-d", "NodePublishVolume disk-d"}) {
+		t.Errorf("calls: %q", calls)
 	}
 }
 

@@ -406,7 +406,14 @@ func (v *Volumes) unstage(ctx context.Context, d Driver, b *bound) error {
 		return v.unstageDevice(ctx, d, b)
 	}
 	dir := v.layout.staging(b)
-	if err := v.writeVolumeData(dir, stagingData(b)); err != nil { // without the mark
+	old := *b
+	switch data, err := v.loadVolumeData(dir); {
+	case failedToRead(err):
+		return fmt.Errorf("read %s: %w", volumeData, err)
+	case err == nil:
+		old.SELinux = data[labelKey] // b may be of a pod with another label, for which the volume was not staged
+	}
+	if err := v.writeVolumeData(dir, stagingData(&old)); err != nil { // without the mark
 		return err
 	}
 	target := filepath.Join(dir, globalDir)
