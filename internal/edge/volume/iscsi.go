@@ -237,7 +237,11 @@ func (v *Volumes) connectISCSI(ctx context.Context, pv *v1.PersistentVolume, dir
 	if err != nil {
 		return nil, err
 	}
-	if err := v.iscsiSecret(ctx, t, src.SecretRef); err != nil {
+	ref := src.SecretRef
+	if ref != nil && ref.Namespace == "" && pv.Spec.ClaimRef != nil { // the secret is beside the claim
+		ref = &v1.SecretReference{Namespace: pv.Spec.ClaimRef.Namespace, Name: ref.Name}
+	}
+	if err := v.iscsiSecret(ctx, t, ref); err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(t)

@@ -549,6 +549,29 @@ func TestISCSIInitiatorAndCHAP(t *testing.T) {
 	f.nothingLeft(t, h)
 }
 
+// A persistent volume may name its secret without a namespace: then it is that of the claim.
+func TestISCSISecretOfAPersistentVolume(t *testing.T) {
+	t.Parallel()
+	for _, namespace := range []string{"", "vault"} {
+		h := &sanHost{portals: map[string]map[int]string{portal: {3: emptyDisk(t)}}}
+		f := newSAN(t, h)
+		at := namespace
+		if at == "" {
+			at = "ns"
+		}
+		f.claims.secrets[at+"/chap"] = &v1.Secret{Data: map[string][]byte{"node.session.auth.password": []byte("p1")}}
+		f.claims.bind("c", v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{
+			TargetPortal: portal, IQN: iqn, Lun: 3, SessionCHAPAuth: true, SecretRef: &v1.SecretReference{Name: "chap", Namespace: namespace},
+		}})
+		setUp(t, f, claimPod("uid-1", "c"))
+		if got := h.commands(); !slices.Contains(got, nodeOf+" -o update -n node.session.auth.password -v p1") {
+			t.Errorf("namespace %q: commands %q", namespace, got)
+		}
+		f.down(t, "uid-1")
+		f.nothingLeft(t, h)
+	}
+}
+
 func TestISCSIVolumesThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
