@@ -372,6 +372,12 @@ func (v *Volumes) unpublish(ctx context.Context, uid types.UID, d Driver, b *bou
 	if err := d.Unpublish(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: b.Handle, TargetPath: target}); err != nil {
 		return err
 	}
+	if b.Inline { // the data of the volume ends with the pod, also what a container has written into the directory that checkTarget made
+		if err := v.unmountAll(target, v.cfg.Host.Unmount); err != nil {
+			return err
+		}
+		return v.cfg.Host.RemoveTree(ctx, dir)
+	}
 	return v.removeMount(ctx, dir, target)
 }
 

@@ -55,7 +55,7 @@ func TestInTreeVolumes(t *testing.T) {
 }
 
 // The CSI driver answers that it has published an inline volume, but has made nothing at the target path. Then the volume is an empty
-// directory, as with upstream's kubelet. TearDown removes the directory.
+// directory, as with upstream's kubelet. TearDown removes the directory with what a container has written into it.
 func TestInlineVolumeForWhichTheDriverMakesNothing(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})
@@ -66,10 +66,13 @@ func TestInlineVolumeForWhichTheDriverMakesNothing(t *testing.T) {
 	if info, err := os.Stat(at); err != nil || !info.IsDir() {
 		t.Errorf("%v, %v", info, err)
 	}
+	if err := os.WriteFile(filepath.Join(at, "file"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(at); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Dir(at)); !os.IsNotExist(err) {
 		t.Errorf("left: %v", err)
 	}
 }
