@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -405,6 +406,7 @@ func (v *Volumes) setUpInTree(ctx context.Context, p Pod, vol *v1.Volume) error 
 	if err != nil {
 		return err
 	}
+	pv.Name = strings.ReplaceAll(pv.Name, "/", "~") // the name of a vSphere volume has its path; upstream's kubelet has the same directory
 	if err := checkName("name of the volume", pv.Name); err != nil {
 		return err
 	}

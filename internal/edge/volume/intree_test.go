@@ -3,6 +3,7 @@ package volume_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -52,6 +53,31 @@ func TestInTreeVolumes(t *testing.T) {
 	}
 	p := podOf("c", vol("v", v1.VolumeSource{Cinder: &v1.CinderVolumeSource{VolumeID: "c"}}))
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "waits for CSI driver cinder.csi.openstack.org to register on this node")
+}
+
+// The name of an inline vSphere volume has the path of the volume, which contains '/'. The directory has '~' in its place, as with upstream's kubelet.
+func TestInlineVSphereVolume(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.serves = "csi.vsphere.vmware.com"
+	f.claims.drivers[f.serves] = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: ptr(false)}}
+	for _, path := range []string{"[Store] kubevols/disk.vmdk", "[Store] ../../disk.vmdk"} {
+		p := podOf("a", vol("v", v1.VolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: path}}))
+		setUp(t, f.fixture, p)
+		r := f.driver.LastPublish()
+		want := filepath.Join(f.root, "pods/a/volumes/kubernetes.io~csi", f.serves+"-"+strings.ReplaceAll(path, "/", "~"), "mount")
+		if r.VolumeId != path || r.TargetPath != want || dir(t, f.fixture, p, "v") != want {
+			t.Errorf("%s: the request to publish: %v, want %s", path, r, want)
+		}
+		f.Volumes = f.restart()
+		setUp(t, f.fixture, p)
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+			t.Fatal(err)
+		}
+		if staged, published := f.driver.Holds(); staged+published != 0 {
+			t.Errorf("%s: %d staged, %d published volumes are left", path, staged, published)
+		}
+	}
 }
 
 // The CSI driver answers that it has published an inline volume, but has made nothing at the target path. Then the volume is an empty
