@@ -213,23 +213,28 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 		return err
 	}
 	if err := d.Stage(ctx, csispec.Stage(&staged)); err != nil {
-		return v.stagingFailed(ctx, b, in.StagingPath, err)
+		return v.stagingFailed(ctx, in.Pod.UID, b, err)
 	}
 	data = stagingData(b)
 	data[stagedMark] = "true"
 	return v.writeVolumeData(dir, data)
 }
 
-// stagingFailed handles the error of a driver that stages a volume, and returns the error. If the error is final, the driver has done nothing that it
-// must undo: the volume's directory is removed, so the driver is not called to unstage the volume when the pod ends. After any other error it may have
-// staged the volume, or may still do so.
-func (v *Volumes) stagingFailed(ctx context.Context, b *bound, target string, failed error) error {
-	if !csispec.Final(failed) {
+// stagingFailed handles the error of a driver that stages a volume for a pod, and returns the error. If the error is final, the driver has done nothing that
+// it must undo: the volume's directory is removed, so the driver is not called to unstage the volume when the pod ends. After any other error it may have
+// staged the volume, or may still do so. The directory also stays if a pod uses the volume, which then was staged before: some drivers mount nothing there.
+func (v *Volumes) stagingFailed(ctx context.Context, uid types.UID, b *bound, failed error) error {
+	if !csispec.Final(failed) || b.Done {
 		return failed
 	}
-	mounted, err := v.cfg.Host.Mounted(target)
-	if err == nil && !mounted {
-		err = v.removeMount(ctx, v.layout.staging(b), target)
+	dir := v.layout.staging(b)
+	target := filepath.Join(dir, globalDir)
+	others, err := v.othersWith(b, uid)
+	if err == nil && len(others) == 0 {
+		var mounted bool
+		if mounted, err = v.cfg.Host.Mounted(target); err == nil && !mounted {
+			err = v.removeMount(ctx, dir, target)
+		}
 	}
 	if err != nil {
 		v.cfg.Log.Warn("cannot remove the directory of a volume that was not staged; the driver unstages it when the pod ends", "persistentVolume", b.PersistentVolume, "err", err)

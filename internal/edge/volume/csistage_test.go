@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -30,6 +31,42 @@ func TestUnstageAfterFailedStage(t *testing.T) {
 		}
 		if left, _ := filepath.Glob(filepath.Join(f.root, "plugins/kubernetes.io/csi", driverName, "*")); len(left) != 0 {
 			t.Errorf("%s: left: %v", code, left)
+		}
+	}
+}
+
+// A driver may connect a disk without a mount at the staging path. If it refuses to stage the volume once more, for another pod or when it publishes the
+// volume again, it is asked to unstage the volume at the end all the same.
+func TestFailedStageOfAVolumeInUse(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		data := t.TempDir()
+		f := newCSI(t, simcsi.Config{Stage: true, Mount: func(_, target string) error {
+			if filepath.Base(target) == "globalmount" {
+				return nil
+			}
+			return unix.Mount(data, target, "", unix.MS_BIND, "")
+		}})
+		f.disk("d", v1.ReadWriteMany)
+		f.claims.drivers[driverName].Spec.RequiresRepublish = &again
+		a, b := podOf("a", claim("v", "d", false)), podOf("b", claim("v", "d", false))
+		setUp(t, f.fixture, a)
+		f.driver.SetFault("NodeStageVolume", &simcsi.Fault{Err: status.Error(codes.InvalidArgument, "no")})
+		if again {
+			setUp(t, f.fixture, a)
+		} else {
+			wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: b}), "v", "NodeStageVolume: no")
+		}
+		if n := f.driver.Count("NodeStageVolume"); n != 2 {
+			t.Errorf("again %v: staged %d times, want 2", again, n)
+		}
+		for _, p := range []*v1.Pod{b, a} {
+			if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+				t.Error(err)
+			}
+		}
+		if staged, _ := f.driver.Holds(); staged != 0 || f.driver.Count("NodeUnstageVolume") != 1 {
+			t.Errorf("again %v: the volume is staged, after %d calls to unstage it", again, f.driver.Count("NodeUnstageVolume"))
 		}
 	}
 }
