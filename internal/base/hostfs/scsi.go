@@ -1,7 +1,6 @@
 package hostfs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,17 +89,17 @@ func disksBelow(session string) map[int]string {
 }
 
 // ScanUnit asks the kernel to look for one logical unit of a SCSI host that is an iSCSI session. So the machine does not see the other units
-// of the target. The disk may appear later. If the target does not answer, the kernel lets a scan wait for a long time; ScanUnit then returns when ctx ends.
-func (h Host) ScanUnit(ctx context.Context, host, unit int) error {
-	if err := writeSys(ctx, h.path(fmt.Sprintf("sys/class/scsi_host/host%d/scan", host)), fmt.Sprintf("0 0 %d", unit)); err != nil {
+// of the target. The disk may appear later. If the target does not answer, the kernel lets a scan wait for a long time, perhaps for ever.
+func (h Host) ScanUnit(host, unit int) error {
+	if err := os.WriteFile(h.path(fmt.Sprintf("sys/class/scsi_host/host%d/scan", host)), fmt.Appendf(nil, "0 0 %d", unit), 0); err != nil {
 		return fmt.Errorf("scan SCSI host %d: %w", host, err)
 	}
 	return nil
 }
 
 // ScanFibreChannel asks the kernel to look for all disks behind the Fibre Channel ports of this machine. It returns an error if the machine
-// has no such port. Like ScanUnit, it returns at the latest when ctx ends.
-func (h Host) ScanFibreChannel(ctx context.Context) error {
+// has no such port. It may wait, like ScanUnit.
+func (h Host) ScanFibreChannel() error {
 	ports, err := filepath.Glob(h.path("sys/class/fc_host/host*"))
 	if err == nil && len(ports) == 0 {
 		err = errors.New("this node has no Fibre Channel port (/sys/class/fc_host is empty)")
@@ -109,7 +108,7 @@ func (h Host) ScanFibreChannel(ctx context.Context) error {
 		return err
 	}
 	for _, port := range ports {
-		if err := writeSys(ctx, h.path("sys/class/scsi_host/"+filepath.Base(port)+"/scan"), "- - -"); err != nil {
+		if err := os.WriteFile(h.path("sys/class/scsi_host/"+filepath.Base(port)+"/scan"), []byte("- - -"), 0); err != nil {
 			return fmt.Errorf("scan Fibre Channel port %s: %w", filepath.Base(port), err)
 		}
 	}
@@ -166,44 +165,24 @@ func (h Host) DiskID(device string) string {
 }
 
 // RemoveDisk makes the kernel forget a SCSI disk, after it has written what is in its cache. The error is ErrDiskBusy if something uses the disk. It is no
-// error if there is no such disk. If the disk does not answer, RemoveDisk returns when ctx ends.
-func (h Host) RemoveDisk(ctx context.Context, device string) error {
+// error if there is no such disk. If the disk does not answer, RemoveDisk may wait for ever.
+func (h Host) RemoveDisk(device string) error {
 	name := filepath.Base(device)
 	if !isDiskName(name) {
 		return fmt.Errorf("remove disk: %q is not the name of a SCSI disk", name)
 	}
-	return within(ctx, func() error {
-		disk, err := openDevice(device, unix.O_RDONLY|unix.O_EXCL) // the kernel refuses O_EXCL while the device is mounted anywhere
-		switch {
-		case errors.Is(err, unix.EBUSY):
-			return fmt.Errorf("remove disk %s: %w", device, ErrDiskBusy)
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENXIO): // ENXIO: the disk has gone, and its device is still there
-		case err != nil:
-			return fmt.Errorf("remove disk: %w", err)
-		default:
-			disk.Close()
-		}
-		if err := os.WriteFile(h.path("sys/block/"+name+"/device/delete"), []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove disk %s: %w", device, err)
-		}
-		return nil
-	})
-}
-
-// writeSys writes a file of /sys, until ctx ends.
-func writeSys(ctx context.Context, path, text string) error {
-	return within(ctx, func() error { return os.WriteFile(path, []byte(text), 0) })
-}
-
-// within calls do and returns its error. If ctx ends first, it returns at once, and do goes on: the kernel may let a system call wait for a disk
-// that does not answer, and nothing can end such a call.
-func within(ctx context.Context, do func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- do() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("the kernel has not finished in time: %w", ctx.Err())
+	disk, err := openDevice(device, unix.O_RDONLY|unix.O_EXCL) // the kernel refuses O_EXCL while the device is mounted anywhere
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("remove disk %s: %w", device, ErrDiskBusy)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENXIO): // ENXIO: the disk has gone, and its device is still there
+	case err != nil:
+		return fmt.Errorf("remove disk: %w", err)
+	default:
+		disk.Close()
 	}
+	if err := os.WriteFile(h.path("sys/block/"+name+"/device/delete"), []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove disk %s: %w", device, err)
+	}
+	return nil
 }

@@ -7,7 +7,7 @@
 // Contract: SetUp, TearDown and Remove may run for many pods at once, but only one of them at a time for each pod. Mounts may run
 // for several containers of one pod at once, and while SetUp refreshes the pod. All are idempotent and may be repeated after any
 // failure or crash, because they find the state on the disk and in the mount table and keep none in memory. An error is an *Error, which
-// names the volume and says what to do. No goroutine outlives a call, except those of Begin.
+// names the volume and says what to do. No goroutine outlives a call, except those of Begin, and those that wait for a disk that does not answer.
 //
 // The layout is that of upstream's kubelet, because a node may change from one agent to the other:
 //

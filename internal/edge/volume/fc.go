@@ -77,7 +77,7 @@ func (v *Volumes) connectFC(ctx context.Context, src *v1.FCVolumeSource) (device
 	}
 	scan, cancel := context.WithTimeout(ctx, scanWithin)
 	defer cancel()
-	if err := v.cfg.Host.ScanFibreChannel(scan); err != nil {
+	if err := v.scsi.do(scan, "fc", v.cfg.Host.ScanFibreChannel); err != nil {
 		return nil, err
 	}
 	if !poll(ctx, diskWithin, func() bool {

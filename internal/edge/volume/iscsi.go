@@ -317,7 +317,8 @@ func (v *Volumes) connectPortal(ctx context.Context, t *iscsiTarget, portal, dir
 	}
 	scan, cancel := context.WithTimeout(ctx, scanWithin)
 	defer cancel()
-	if err := v.cfg.Host.ScanUnit(scan, s.Host, t.unit); err != nil {
+	host, unit := s.Host, t.unit
+	if err := v.scsi.do(scan, fmt.Sprintf("unit/%d/%d", host, unit), func() error { return v.cfg.Host.ScanUnit(host, unit) }); err != nil {
 		return "", err
 	}
 	device := ""

@@ -20,16 +20,16 @@ import (
 // Pods of a node share a disk of a storage area network. The first one connects it, and the node disconnects it after the last one has ended (see stagings). Nothing is
 // disconnected while its file system is mounted, in whatever mount namespace.
 
-// SCSI finds, adds and removes the disks of a storage area network. hostfs.Host says what the methods do. None of them waits for a disk for
-// longer than its context.
+// SCSI finds, adds and removes the disks of a storage area network. hostfs.Host says what the methods do. ScanUnit, ScanFibreChannel and RemoveDisk may
+// wait for ever for a disk that does not answer. Calls may be concurrent.
 type SCSI interface {
 	ISCSISessions(target string) ([]hostfs.ISCSISession, error)
-	ScanUnit(ctx context.Context, host, unit int) error
-	ScanFibreChannel(ctx context.Context) error
+	ScanUnit(host, unit int) error
+	ScanFibreChannel() error
 	DiskLinks(by string) (map[string]string, error)
 	MultipathOf(device string) (multipath string, paths []string, err error)
 	DiskID(device string) string
-	RemoveDisk(ctx context.Context, device string) error
+	RemoveDisk(device string) error
 }
 
 const (
@@ -334,7 +334,7 @@ func (v *Volumes) removeDisks(ctx context.Context, dir string, devices []string)
 	ctx, cancel := context.WithTimeout(ctx, scanWithin)
 	defer cancel()
 	for _, device := range all {
-		if err := v.cfg.Host.RemoveDisk(ctx, device); err != nil {
+		if err := v.scsi.do(ctx, "remove/"+device, func() error { return v.cfg.Host.RemoveDisk(device) }); err != nil {
 			return err
 		}
 	}

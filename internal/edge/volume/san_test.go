@@ -44,7 +44,9 @@ type sanHost struct {
 	busy      map[string]bool              // devices that are still mounted somewhere
 	hung      bool                         // the targets do not answer to logouts
 	removed   []string
-	stuck     error // the answer to each unmount; nil: it is made
+	stuck     error         // the answer to each unmount; nil: it is made
+	asked     []string      // the scans and removals that have begun
+	hang      chan struct{} // scans and removals wait until it is closed; nil: they do not
 }
 
 func (h *sanHost) Unmount(target string) error {
@@ -104,7 +106,19 @@ func (h *sanHost) ISCSISessions(target string) (all []hostfs.ISCSISession, err e
 	return all, nil
 }
 
-func (h *sanHost) ScanUnit(_ context.Context, host, unit int) error {
+// asks counts a scan or removal, and waits until it goes on.
+func (h *sanHost) asks(what string) {
+	h.mu.Lock()
+	h.asked = append(h.asked, what)
+	hang := h.hang
+	h.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+}
+
+func (h *sanHost) ScanUnit(host, unit int) error {
+	h.asks("scan unit " + strconv.Itoa(unit))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.sessions {
@@ -115,7 +129,8 @@ func (h *sanHost) ScanUnit(_ context.Context, host, unit int) error {
 	return nil
 }
 
-func (h *sanHost) ScanFibreChannel(context.Context) error {
+func (h *sanHost) ScanFibreChannel() error {
+	h.asks("scan")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.scanned == nil {
@@ -159,7 +174,8 @@ func (h *sanHost) DiskID(device string) string {
 	return "naa.1"
 }
 
-func (h *sanHost) RemoveDisk(_ context.Context, device string) error {
+func (h *sanHost) RemoveDisk(device string) error {
+	h.asks("remove " + device)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.busy[device] {

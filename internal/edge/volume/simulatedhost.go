@@ -99,10 +99,10 @@ var errNoSAN = errors.New("a simulated machine has no iSCSI or Fibre Channel dis
 func (h *SimulatedHost) ISCSISessions(string) ([]hostfs.ISCSISession, error) { return nil, errNoSAN }
 
 // ScanUnit returns an error.
-func (h *SimulatedHost) ScanUnit(context.Context, int, int) error { return errNoSAN }
+func (h *SimulatedHost) ScanUnit(int, int) error { return errNoSAN }
 
 // ScanFibreChannel returns an error.
-func (h *SimulatedHost) ScanFibreChannel(context.Context) error { return errNoSAN }
+func (h *SimulatedHost) ScanFibreChannel() error { return errNoSAN }
 
 // DiskLinks returns an error.
 func (h *SimulatedHost) DiskLinks(string) (map[string]string, error) { return nil, errNoSAN }
@@ -114,7 +114,7 @@ func (h *SimulatedHost) MultipathOf(string) (string, []string, error) { return "
 func (h *SimulatedHost) DiskID(string) string { return "" }
 
 // RemoveDisk returns an error.
-func (h *SimulatedHost) RemoveDisk(context.Context, string) error { return errNoSAN }
+func (h *SimulatedHost) RemoveDisk(string) error { return errNoSAN }
 
 // AttachLoop does nothing.
 func (h *SimulatedHost) AttachLoop(string) error { return nil }

@@ -129,6 +129,7 @@ type Volumes struct {
 	measures measures
 	swaps    sync.Once // logs the warning about swap space once, and calls MaySwap once
 	hangs    hangs
+	scsi     inflight
 	ofVolume keyed // a lock for each persistent volume, which several pods may use
 	ofHosts  keyed // a lock for the hosts file of each pod, which the containers of the pod share
 	waits    waits
