@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -130,6 +131,40 @@ func (h Host) DiskLinks(by string) (map[string]string, error) {
 		}
 	}
 	return links, nil
+}
+
+// DeviceAt returns the device whose file system is mounted at a path, or which is itself bind-mounted there. It returns "" if nothing is mounted there, or a
+// file system without a device of its own.
+func (h Host) DeviceAt(path string) (device string, err error) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("resolve directory of %s: %w", path, err)
+	}
+	at := filepath.Join(dir, filepath.Base(path))
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != at, false })
+	if err != nil {
+		return "", fmt.Errorf("read mounts on %s: %w", path, err)
+	}
+	if len(mounts) == 0 {
+		return "", nil
+	}
+	top := mounts[len(mounts)-1]
+	major, minor := uint32(top.Major), uint32(top.Minor)
+	var st unix.Stat_t // a device is a file of another file system; the root of a file system is left alone, because its disk may have failed
+	if top.Root != "/" && unix.Lstat(at, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
+		major, minor = unix.Major(st.Rdev), unix.Minor(st.Rdev)
+	}
+	link, err := os.Readlink(h.path(fmt.Sprintf("sys/dev/block/%d:%d", major, minor)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("find device at %s: %w", path, err)
+	}
+	return "/dev/" + filepath.Base(link), nil
 }
 
 // MultipathOf returns the device-mapper device that multipathd(8) has made of several paths to the same disk, and the devices of these paths. device is

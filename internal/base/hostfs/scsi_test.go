@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // sysTree makes files in a directory that replaces /. Paths are those below /sys, but for dev/disk, which is /dev/disk. A content that begins with "-> " makes a link.
@@ -85,6 +87,35 @@ func TestDiskLinks(t *testing.T) {
 	if got, err := h.DiskLinks("by-path"); err != nil || len(got) > 0 {
 		t.Errorf("without the directory: %v, %v", got, err)
 	}
+}
+
+func TestDeviceAt(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	base := t.TempDir()
+	dir, node, file := filepath.Join(base, "dir"), filepath.Join(base, "node"), filepath.Join(base, "file")
+	must(t, os.Mkdir(dir, 0o755), unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 200))), os.WriteFile(file, nil, 0o600))
+	var st unix.Stat_t
+	must(t, unix.Stat(base, &st))
+	h := sysTree(t, map[string]string{
+		"dev/block/7:200": "-> ../../devices/virtual/block/loop200",
+		fmt.Sprintf("dev/block/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)): "-> ../../devices/pci/block/sdq",
+	})
+	want := func(when string, all map[string]string) {
+		t.Helper()
+		for path, want := range all {
+			if got, err := h.DeviceAt(path); got != want || err != nil {
+				t.Errorf("%s: %s: %q, %v, want %q", when, path, got, err, want)
+			}
+		}
+	}
+	want("before", map[string]string{dir: "", file: "", filepath.Join(base, "none/none"): ""})
+	must(t, unix.Mount(dir, dir, "", unix.MS_BIND, ""), unix.Mount(node, file, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { must(t, h.Unmount(file), h.Unmount(dir)) })
+	want("mounted", map[string]string{dir: "/dev/sdq", file: "/dev/loop200", base: ""})
+	mountTmpfs(t, h, dir, 0)
+	want("with a tmpfs on top", map[string]string{dir: ""})
+	must(t, h.Unmount(dir))
 }
 
 func TestMultipathOf(t *testing.T) {

@@ -21,6 +21,8 @@ import (
 type Devices interface {
 	// IsBlockDevice reports whether a path is a block device, also through links.
 	IsBlockDevice(path string) (bool, error)
+	// DeviceAt returns the device whose file system is mounted at a path, or which is itself bind-mounted there; "": there is none.
+	DeviceAt(path string) (device string, err error)
 	// AttachLoop attaches a loop device to the device at path, unless one is attached already. While a pod uses the device, no other
 	// device can then get its name. DetachLoop detaches the loop device. It is no error if none is attached.
 	AttachLoop(path string) error

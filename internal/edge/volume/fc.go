@@ -36,7 +36,8 @@ func fcIDs(src *v1.FCVolumeSource) (ids []string, unit int, byPort bool, err err
 	return ids, unit, byPort, nil
 }
 
-// fcNames returns the path of a disk's directory, and the name by which the attach-detach controller knows the disk.
+// fcNames returns the path of a disk's directory, and the name by which the attach-detach controller knows the disk. In the path, as in udev's links, '_'
+// stands for a space in an identifier. Upstream's kubelet has the same paths.
 func fcNames(src *v1.FCVolumeSource) (disk, handle string, err error) {
 	ids, unit, byPort, err := fcIDs(src)
 	if err != nil {
@@ -45,11 +46,13 @@ func fcNames(src *v1.FCVolumeSource) (disk, handle string, err error) {
 	disk = strings.Join(ids, "-")
 	if byPort {
 		disk += "-lun-" + strconv.Itoa(unit)
+	} else {
+		disk = strings.ReplaceAll(disk, " ", "_")
 	}
 	return disk, fcHandle(ids, unit, byPort), checkDiskPath(kindFC, disk)
 }
 
-// fcOfPath undoes fcNames.
+// fcOfPath undoes fcNames, as far as the path says it: an identifier that contains '-' looks like several, and a '_' may stand for a space.
 func fcOfPath(disk string) (ids []string, unit int, byPort bool) {
 	if i := strings.LastIndex(disk, "-lun-"); i >= 0 {
 		if unit, err := strconv.Atoi(disk[i+len("-lun-"):]); err == nil {
@@ -89,16 +92,55 @@ func (v *Volumes) connectFC(ctx context.Context, src *v1.FCVolumeSource) (device
 	return devices, err
 }
 
-// disconnectFC removes a disk that is not mounted any more.
+// disconnectFC removes a disk that is not mounted any more: the devices that were mounted, and, if the disk is known by its ports, those that have a link. If
+// this agent has not seen the mount, because the agent before it has unmounted the disk, the links are all that is left.
 func (v *Volumes) disconnectFC(ctx context.Context, b *bound, dir string) error {
-	devices, err := v.fcDevices(fcOfPath(b.Disk))
-	if err != nil {
-		return err
-	}
-	if devices, err = v.hold(b, devices); err != nil {
-		return err
+	ids, unit, byPort := fcOfPath(b.Disk)
+	devices, known := v.hold(b, nil)
+	if byPort || !known {
+		linked, err := v.linkedPaths(ids, unit, byPort, dir)
+		if err != nil {
+			return err
+		}
+		devices, _ = v.hold(b, linked)
 	}
 	return v.removeDisks(ctx, dir, devices)
+}
+
+// linkedPaths finds the paths to the disk whose directory dir has these identifiers. It returns an error if they lead to several disks: the parts of an
+// identifier that contains '-' may be the identifiers of others.
+func (v *Volumes) linkedPaths(ids []string, unit int, byPort bool, dir string) ([]diskPath, error) {
+	if !byPort {
+		links, err := v.cfg.Host.DiskLinks("by-id")
+		if err != nil {
+			return nil, err
+		}
+		ids = joinLinked(ids, links)
+	}
+	devices, err := v.fcDevices(ids, unit, byPort)
+	if err != nil {
+		return nil, err
+	}
+	paths, err := v.pathsOf(devices)
+	for _, one := range paths {
+		if !byPort && one.id != paths[0].id {
+			return nil, fmt.Errorf("%s and %s are different disks, and the name of the directory %s does not tell which of them no pod uses any more: "+
+				"remove the directory, and disconnect the disk by hand", paths[0].device, one.device, dir)
+		}
+	}
+	return paths, err
+}
+
+// joinLinked returns the identifiers of disks of which a path has these parts: as many parts in order as have a link together are one identifier.
+func joinLinked(parts []string, links map[string]string) (ids []string) {
+	for len(parts) > 0 {
+		n := len(parts)
+		for n > 1 && links[fcLink(strings.Join(parts[:n], "-"))] == "" {
+			n--
+		}
+		ids, parts = append(ids, strings.Join(parts[:n], "-")), parts[n:]
+	}
+	return ids
 }
 
 // fcDevices finds the devices of a disk by the links that udev makes: in by-path pci-<address>-fc-0x<port name>-lun-<unit>, and in by-id
@@ -124,8 +166,11 @@ func (v *Volumes) fcDevices(ids []string, unit int, byPort bool) (devices []stri
 // isFCLink reports whether the name of a link in /dev/disk is that of a disk.
 func isFCLink(name, id string, unit int, byPort bool) bool {
 	if !byPort {
-		return name == "scsi-"+strings.ReplaceAll(id, " ", "_")
+		return name == fcLink(id)
 	}
 	rest, ok := strings.CutSuffix(name, "fc-0x"+strings.TrimPrefix(strings.ToLower(id), "0x")+"-lun-"+strconv.Itoa(unit))
 	return ok && (rest == "" || strings.HasPrefix(rest, "pci-") && strings.HasSuffix(rest, "-"))
 }
+
+// fcLink returns the name of the link in /dev/disk/by-id to the disk with an identifier.
+func fcLink(id string) string { return "scsi-" + strings.ReplaceAll(id, " ", "_") }

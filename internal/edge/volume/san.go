@@ -226,8 +226,12 @@ func (v *Volumes) takeDownDisk(ctx context.Context, uid types.UID, b *bound) err
 	if err := v.adopt(uid, b); err != nil {
 		return err
 	}
+	var paths []diskPath
 	if b.Block {
-		err = v.unmapDevice(uid, b, v.layout.sanDevice(uid, b))
+		held := v.layout.sanDevice(uid, b)
+		if paths, err = v.pathsAt(held, b.Kind); err == nil {
+			err = v.unmapDevice(uid, b, held)
+		}
 	} else {
 		err = v.removeMount(ctx, b.dir(v.layout, uid), b.dir(v.layout, uid))
 	}
@@ -237,6 +241,7 @@ func (v *Volumes) takeDownDisk(ctx context.Context, uid types.UID, b *bound) err
 	if err := v.leaveStaged(b); err != nil { // before the record is removed, so that the volume is in use all the time
 		return err
 	}
+	v.hold(b, paths)
 	if err := v.removeRecord(uid, b); err != nil {
 		return err
 	}
@@ -250,6 +255,13 @@ func (v *Volumes) releaseDisk(ctx context.Context, b *bound) error {
 	dir := v.layout.sanDisk(b)
 	if there, err := v.entryOf(filepath.Dir(dir), filepath.Base(dir)); err != nil || there == nil {
 		return err
+	}
+	if !b.Block {
+		paths, err := v.pathsAt(dir, b.Kind)
+		if err != nil {
+			return err
+		}
+		v.hold(b, paths)
 	}
 	err := v.unmountAll(dir, func(dir string) error {
 		_, err := v.runTool(ctx, dir, unmountWithin, "umount", "-c", dir)
@@ -280,35 +292,6 @@ func (v *Volumes) releaseDisk(ctx context.Context, b *bound) error {
 		_ = os.Remove(filepath.Dir(dir)) // the directory of the interface; it stays if there are other disks
 	}
 	return nil
-}
-
-// diskPath is a device, and the identifier of the disk to which it leads. A device with this name and another identifier leads to another disk.
-type diskPath struct{ device, id string }
-
-// hold returns the devices that have to be removed to disconnect a disk that pods have left: the given ones, or their paths if they are multipath devices,
-// and those that earlier calls got for the disk. After a removal that was not complete, the node may not find the other devices again, because the link with
-// the disk's identifier disappears together with the multipath device. hold leaves out the devices that lead to another disk now, or to none.
-func (v *Volumes) hold(b *bound, devices []string) (all []string, err error) {
-	var found []diskPath
-	for _, device := range devices {
-		multipath, paths, err := v.cfg.Host.MultipathOf(device)
-		if err != nil {
-			return nil, err
-		}
-		if multipath == "" {
-			paths = []string{device}
-		}
-		for _, path := range paths {
-			found = append(found, diskPath{path, v.cfg.Host.DiskID(path)})
-			all = append(all, path)
-		}
-	}
-	for _, one := range v.stagings.hold(v.layout.stagingPath(b), found) {
-		if !slices.Contains(all, one.device) && v.cfg.Host.DiskID(one.device) == one.id {
-			all = append(all, one.device)
-		}
-	}
-	return all, nil
 }
 
 // removeDisks makes the kernel forget devices. Of a multipath device, and of a path of one, it forgets all paths, after multipath(8) has taken the

@@ -656,7 +656,8 @@ func TestFibreChannel(t *testing.T) {
 		name string // for the attach-detach controller
 	}{
 		"by port":       {v1.FCVolumeSource{TargetWWNs: []string{"500A0982991b8dc5", "500a0982991b8dc6"}, Lun: ptr(int32(2))}, [2]string{"by-path", "pci-0000:41:00.0-fc-0x500a0982991b8dc5-lun-2"}, "500A0982991b8dc5-500a0982991b8dc6-lun-2", "[500A0982991b8dc5 500a0982991b8dc6]:2"},
-		"by identifier": {v1.FCVolumeSource{WWIDs: []string{"VENDOR 36005"}}, [2]string{"by-id", "scsi-VENDOR_36005"}, "VENDOR 36005", "[VENDOR 36005]"},
+		"by identifier": {v1.FCVolumeSource{WWIDs: []string{"VENDOR 36005"}}, [2]string{"by-id", "scsi-VENDOR_36005"}, "VENDOR_36005", "[VENDOR 36005]"},
+		"by an identifier with '-', beside one that the machine does not see": {v1.FCVolumeSource{WWIDs: []string{"absent", "VENDOR-36-005"}}, [2]string{"by-id", "scsi-VENDOR-36-005"}, "absent-VENDOR-36-005", "[absent VENDOR-36-005]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -702,6 +703,64 @@ func TestFibreChannelDiskWithSeveralPaths(t *testing.T) {
 		t.Errorf("commands: %q", got)
 	}
 	h.busy, h.ids = nil, map[string]string{"/dev/sdx": "naa.2"} // another disk has got the name
+	if err := f.UnstageUnused(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(h.removed, []string{"/dev/sdx", "/dev/sdy"}) {
+		t.Errorf("removed disks: %v", h.removed)
+	}
+	f.nothingLeft(t, h)
+}
+
+// The node removes the device that was mounted, or which a pod had as a device, whatever the links in /dev/disk are at the end.
+func TestFibreChannelDiskWithoutLinks(t *testing.T) {
+	t.Parallel()
+	for _, block := range []bool{false, true} {
+		device := emptyDisk(t)
+		h := &sanHost{links: map[string]map[string]string{"by-id": {"scsi-VENDOR-36-005": device}}, busy: map[string]bool{device: true}}
+		f := newSAN(t, h)
+		pv := f.claims.bind("c", v1.PersistentVolumeSource{FC: &v1.FCVolumeSource{WWIDs: []string{"VENDOR-36-005"}}})
+		p := claimPod("uid-1", "c")
+		if block {
+			pv.Spec.VolumeMode = ptr(v1.PersistentVolumeBlock)
+			p = raw(p, "v")
+		}
+		setUp(t, f, p)
+		h.links = map[string]map[string]string{"by-id": {"scsi-36": "/dev/sdz"}}
+		f.leave(t, "uid-1")
+		if err := f.UnstageUnused(t.Context()); !errors.Is(err, hostfs.ErrDiskBusy) {
+			t.Errorf("block %v: error %v", block, err)
+		}
+		h.busy = nil
+		if err := f.UnstageUnused(t.Context()); err != nil {
+			t.Errorf("block %v: %v", block, err)
+		}
+		if !slices.Equal(h.removed, []string{device}) {
+			t.Errorf("block %v: removed disks: %v", block, h.removed)
+		}
+		f.nothingLeft(t, h)
+	}
+}
+
+// The agent before this one has unmounted a disk, and not removed it. This one finds the disk by its links, unless they lead to different disks.
+func TestFibreChannelDiskOfAnEarlierAgent(t *testing.T) {
+	t.Parallel()
+	h := &sanHost{
+		links: map[string]map[string]string{"by-id": {"scsi-one-1": "/dev/sdx", "scsi-two": "/dev/sdy", "scsi-one": "/dev/sdz"}},
+		ids:   map[string]string{"/dev/sdy": "naa.2", "/dev/sdz": "naa.3"},
+	}
+	f := newSAN(t, h)
+	dir := filepath.Join(f.root, "plugins/kubernetes.io/fc/one-1-two")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.UnstageUnused(t.Context()); err == nil || !strings.Contains(err.Error(), "/dev/sdx and /dev/sdy are different disks") {
+		t.Errorf("error %v", err)
+	}
+	if len(h.removed) > 0 {
+		t.Errorf("removed disks: %v", h.removed)
+	}
+	delete(h.ids, "/dev/sdy")
 	if err := f.UnstageUnused(t.Context()); err != nil {
 		t.Error(err)
 	}

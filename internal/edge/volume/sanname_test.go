@@ -27,6 +27,7 @@ func TestNameOfADiskOfAnEarlierAgent(t *testing.T) {
 		"an address in brackets":              {v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{TargetPortal: "[192.0.2.1]"}}, "kubernetes.io/iscsi/[192.0.2.1]:" + iqn + ":3"},
 		"an address of IPv6 without its port": {v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{TargetPortal: "2001:DB8::1"}}, "kubernetes.io/iscsi/2001:DB8::1:" + iqn + ":3"},
 		"another port":                        {v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{TargetPortal: "192.0.2.1:3261"}}, "kubernetes.io/iscsi/192.0.2.1:3261:" + iqn + ":3"},
+		"an identifier with ' ' and '-'":      {v1.VolumeSource{FC: &v1.FCVolumeSource{WWIDs: []string{"VENDOR 36-005"}}}, "kubernetes.io/fc/[VENDOR 36-005]"},
 		"port names":                          {v1.VolumeSource{FC: &v1.FCVolumeSource{TargetWWNs: []string{"500a", "500b"}, Lun: ptr(int32(3))}}, "kubernetes.io/fc/[500a 500b]:3"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +36,7 @@ func TestNameOfADiskOfAnEarlierAgent(t *testing.T) {
 			units := map[int]string{3: device}
 			h := &sanHost{
 				portals: map[string]map[int]string{portal: units, ipv6: units, "192.0.2.1:3261": units}, busy: map[string]bool{device: true},
-				links: map[string]map[string]string{"by-path": {"fc-0x500a-lun-3": device}},
+				links: map[string]map[string]string{"by-id": {"scsi-VENDOR_36-005": device}, "by-path": {"fc-0x500a-lun-3": device}},
 			}
 			f := newSAN(t, h)
 			if tt.src.ISCSI != nil {

@@ -116,6 +116,9 @@ func (h *SimulatedHost) DiskID(string) string { return "" }
 // RemoveDisk returns an error.
 func (h *SimulatedHost) RemoveDisk(string) error { return errNoSAN }
 
+// DeviceAt returns "".
+func (h *SimulatedHost) DeviceAt(string) (string, error) { return "", nil }
+
 // AttachLoop does nothing.
 func (h *SimulatedHost) AttachLoop(string) error { return nil }
 
