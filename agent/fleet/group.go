@@ -210,6 +210,11 @@ func (g *Group) check(bad func(field, format string, args ...any)) {
 			bad(fmt.Sprintf("taints[%d]", i), "%v", err)
 		}
 	}
+	for method := range g.Latency {
+		if err := simulated.CheckMethod(method); err != nil {
+			bad("latency["+method+"]", "%v", err)
+		}
+	}
 }
 
 // checkPatterns checks the names of the group's nodes.

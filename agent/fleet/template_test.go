@@ -92,6 +92,7 @@ func TestBadTemplates(t *testing.T) {
 		{"own label", head + "groups:\n- name: a\n  labels:\n    x: z\n    wherry.dev/fleet: b\n", "t.yaml:7: groups[0].labels[wherry.dev/fleet]: the fleet sets this label"},
 		{"label", head + "groups:\n- labels: {node-role.kubernetes.io/x: y}\n", "t.yaml:4: groups[0].labels[node-role.kubernetes.io/x]: "},
 		{"taint", head + "groups:\n- taints:\n  - key: a\n    effect: Never\n", "t.yaml:5: groups[0].taints[0]: taint effect \"Never\""},
+		{"latency of no method", head + "groups:\n- latency:\n    \"\": {mean: 1s}\n    RunPodSandox: {mean: 1s}\n", `t.yaml:6: groups[0].latency[RunPodSandox]: method "RunPodSandox": CRI v1 has no such method; did you mean RunPodSandbox?`},
 		{"latency", head + "groups:\n- latency:\n    Version: {mean: 1s, jitter: 2s}\n", "t.yaml:5: groups[0].latency[Version]: "},
 		{"kubelet unknown", head + "groups:\n- kubelet:\n    maxPod: 5\n", "t.yaml:5: groups[0].kubelet.maxPod: unknown field"},
 		{"kubelet value", head + "groups:\n- kubelet:\n    maxPods: -5\n", "t.yaml:5: groups[0].kubelet.maxPods: "},

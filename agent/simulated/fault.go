@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/wherry-node/wherry/internal/core/crimethod"
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
@@ -34,7 +35,16 @@ type Fault struct {
 // maxError bounds Fault.Error in bytes: a call returns it in its trailers.
 const maxError = 4096
 
-// Check returns an error if the fault is not valid.
+// CheckMethod returns an error if method is neither "" nor a method of CRI. A fault or a latency of such a method would do nothing.
+func CheckMethod(method string) error {
+	if method == "" {
+		return nil
+	}
+	return crimethod.Check(method)
+}
+
+// Check returns an error if the fault is not valid. It does not check Method, because a real runtime, for which the fault may be, has methods
+// of its own: for a simulated runtime see CheckMethod.
 func (f *Fault) Check() error {
 	kinds := 0
 	for _, is := range []bool{f.Hang, f.Error != "" && !f.LoseAnswer, f.LoseEvents, f.LoseAnswer} {
@@ -91,6 +101,9 @@ func codeOf(name string) (c codes.Code, known bool) {
 // Inject makes the runtime misbehave until remove is called. remove may be called more than once.
 func (n *Node) Inject(f Fault) (remove func(), err error) {
 	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	if err := CheckMethod(f.Method); err != nil && !f.LoseEvents {
 		return nil, err
 	}
 	fault := simcri.Fault{Method: f.Method, Effect: simcri.Slow, Delay: f.Delay, Chance: f.Chance}

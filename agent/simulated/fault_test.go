@@ -38,6 +38,7 @@ func TestInject(t *testing.T) {
 			{"hangs", simulated.Fault{Hang: true}, time.Minute, true},
 			{"of another method", simulated.Fault{Method: "PullImage", Hang: true}, 0, false},
 			{"loses events", simulated.Fault{LoseEvents: true}, 0, false},
+			{"loses events of no method", simulated.Fault{LoseEvents: true, Method: "any"}, 0, false},
 			{"loses answers", simulated.Fault{LoseAnswer: true}, time.Minute, true},
 			{"loses answers with an error", simulated.Fault{LoseAnswer: true, Error: "cut", Code: "UNAVAILABLE", Delay: time.Second}, time.Second, true},
 		} {
@@ -54,7 +55,7 @@ func TestInject(t *testing.T) {
 			}
 		}
 		for _, bad := range []simulated.Fault{{}, {Hang: true, Error: "x"}, {Delay: -1}, {Hang: true, Chance: 2}, {Hang: true, LoseAnswer: true}, {LoseAnswer: true, LoseEvents: true},
-			{Hang: true, Code: "NotFound"}, {Error: "x", Code: "OK"}, {Error: "x", Code: "NoSuchCode"}, {Hang: true, Chance: math.NaN()}, {Error: strings.Repeat("x", 4097)}} {
+			{Hang: true, Method: "PulImage"}, {Hang: true, Method: "runtime.v1.ImageService/PullImage"}, {Hang: true, Code: "NotFound"}, {Error: "x", Code: "OK"}, {Error: "x", Code: "NoSuchCode"}, {Hang: true, Chance: math.NaN()}, {Error: strings.Repeat("x", 4097)}} {
 			if _, err := n.Inject(bad); err == nil {
 				t.Errorf("%+v is accepted", bad)
 			}

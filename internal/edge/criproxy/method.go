@@ -2,10 +2,9 @@ package criproxy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"github.com/wherry-node/wherry/internal/core/crimethod"
 )
 
 const (
@@ -30,17 +29,7 @@ func nameOf(full string) (name string, ofCRI bool) {
 }
 
 // Methods returns the names of the methods of CRI v1, sorted.
-func Methods() []string {
-	var names []string
-	for _, m := range slices.Concat(runtimeapi.RuntimeService_ServiceDesc.Methods, runtimeapi.ImageService_ServiceDesc.Methods) {
-		names = append(names, m.MethodName)
-	}
-	for _, s := range slices.Concat(runtimeapi.RuntimeService_ServiceDesc.Streams, runtimeapi.ImageService_ServiceDesc.Streams) {
-		names = append(names, s.StreamName)
-	}
-	slices.Sort(names)
-	return names
-}
+func Methods() []string { return crimethod.Names() }
 
 // CheckMethod returns an error if name is neither a method of CRI v1, nor "", nor a name with its service, such as
 // runtime.v1.RuntimeService/RunPodSandbox. A name with its service is not checked: a newer runtime has methods that this package does not
@@ -58,13 +47,8 @@ func CheckMethod(name string) error {
 		}
 		return nil
 	}
-	for _, known := range Methods() {
-		switch {
-		case known == name:
-			return nil
-		case strings.EqualFold(known, name):
-			return fmt.Errorf("method %q: CRI has no such method; did you mean %s?", name, known)
-		}
+	if err := crimethod.Check(name); err != nil {
+		return fmt.Errorf("%w; write SERVICE/METHOD for one of a newer CRI", err)
 	}
-	return fmt.Errorf("method %q: CRI v1 has no such method (it has PullImage, CreateContainer and others); write SERVICE/METHOD for one of a newer CRI", name)
+	return nil
 }
