@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// mostRenewals is the maximum number of renewals in flight.
+	// mostRenewals is the maximum number of renewals in flight, not counting those that an injected fault delays.
 	mostRenewals = 64
 	// lagWindow is the number of renewals, the newest ones, from which the lateness of leases is computed.
 	lagWindow = 512
@@ -129,7 +129,7 @@ func (w *wheel) turn() {
 	if w.ctx == nil || w.ctx.Err() != nil {
 		return
 	}
-	for w.flying < mostRenewals {
+	for {
 		k, ok := w.due.First()
 		if !ok {
 			return
@@ -143,9 +143,18 @@ func (w *wheel) turn() {
 			}
 			return
 		}
+		counts := !k.link.delays() // renewals that a fault delays, at most one of each node, must not keep those of other nodes waiting
+		if counts && w.flying >= mostRenewals {
+			return
+		}
 		w.due.Pop()
-		w.flying++
-		w.group.Go(func() { w.renew(k) })
+		if counts {
+			w.flying++
+		}
+		w.group.Go(func() {
+			w.renew(k)
+			w.renewed(counts)
+		})
 	}
 }
 
@@ -170,7 +179,6 @@ func (w *wheel) renew(k *kept) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.flying--
 	next := now.Add(retryLease)
 	switch {
 	case err == nil:
@@ -187,6 +195,15 @@ func (w *wheel) renew(k *kept) {
 	}
 	if !k.done {
 		w.due.Put(k, next)
+	}
+}
+
+// renewed starts the renewals that are due after one has ended. counted says that it had one of the mostRenewals slots.
+func (w *wheel) renewed(counted bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if counted {
+		w.flying--
 	}
 	w.turn()
 }
@@ -207,7 +224,8 @@ type Lateness struct {
 	P99 time.Duration `json:"p99"`
 	// Renewals is how many renewals, the newest ones, P50 and P99 are of. Without any they are 0 and say nothing.
 	Renewals int `json:"renewals"`
-	// Overdue is for how long the next renewal in the queue has been due; 0: none is overdue.
+	// Overdue is for how long the next renewal in the queue has been due; 0: none is overdue. For a node whose requests an injected fault delays,
+	// only the time since its last try counts.
 	Overdue time.Duration `json:"overdue"`
 	// Failed is how many renewals have failed since the start. Renewals that an injected fault prevented are not counted.
 	Failed int `json:"failed"`
@@ -219,7 +237,11 @@ func (w *wheel) lateness() Lateness {
 	defer w.mu.Unlock()
 	l := Lateness{Failed: w.failed}
 	if k, ok := w.due.First(); ok && w.ctx != nil {
-		l.Overdue = max(0, time.Since(k.owed))
+		due := k.owed
+		if k.link.delays() { // the fault is why it is late, so no join has to wait for it
+			due = k.At()
+		}
+		l.Overdue = max(0, time.Since(due))
 	}
 	l.Renewals = len(w.lags)
 	if n := l.Renewals; n > 0 {
