@@ -147,7 +147,8 @@ func (f *Fleet) divide() (err error) {
 
 // Run lets the nodes join the cluster and runs them until ctx ends. Then it ends all agents and, without Config.Keep, removes the Nodes and
 // the pods on them. It returns an error before the first node joins if the cluster has a Node of the same name that is not of this fleet,
-// if the fleet already runs, or if Config.Client may not impersonate the nodes or let them get certificates.
+// if the fleet already runs, or if Config.Client may not impersonate the nodes or let them get certificates. Nodes that an earlier process of the
+// fleet left in the cluster are adopted, and those that are too many are removed. If somebody else deletes a Node, the node registers it again.
 //
 // With Config.Shard it runs the nodes of the slices that it holds. It waits before the first node joins if a process of the same name was
 // killed a moment ago. When ctx ends, it releases its slices and leaves the Nodes to the other processes. It returns ErrShape or
@@ -338,87 +339,6 @@ func (f *Fleet) look() {
 	case f.wake <- struct{}{}:
 	default:
 	}
-}
-
-// readiness stores which Nodes the API has, and which of them are Ready. The fleet keeps the map.
-func (f *Fleet) readiness(ready map[string]bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.known, f.purge = ready, true
-	for name, n := range f.nodes {
-		f.setReady(n, ready[name])
-	}
-	f.look()
-}
-
-// changed stores that a Node has changed: whether it is Ready now, or is gone.
-func (f *Fleet) changed(name string, ready, gone bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if gone {
-		delete(f.known, name)
-	} else {
-		f.known[name] = ready
-		f.purge = f.purge || !f.roster.names[name]
-	}
-	n := f.nodes[name]
-	if n != nil {
-		f.setReady(n, ready && !gone)
-	}
-	if n != nil || f.purge {
-		f.look()
-	}
-}
-
-// leased is called when an agent of a node has renewed the node's lease for the first time. A Node that was Ready before, because another
-// process ran it, may not change when its agent joins; so this is the end of its join.
-func (f *Fleet) leased(n *node) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.known[n.name] {
-		f.setReady(n, true)
-		f.look()
-	}
-}
-
-// setReady stores whether a node is Ready, and ends its join when it first becomes Ready. The caller holds the lock.
-func (f *Fleet) setReady(n *node, ready bool) {
-	n.ready = ready
-	if ready && f.joining[n] {
-		n.joined = true
-		took := time.Since(n.began)
-		f.joins.Ended++
-		f.joins.Took += took
-		f.joins.Waited += min(took, n.link.waits())
-		f.pace.ended(took)
-		f.endJoin(n)
-	}
-}
-
-// endJoin stops counting n as a node that joins, so that another node can join. The caller holds the lock.
-func (f *Fleet) endJoin(n *node) { delete(f.joining, n) }
-
-// has reports whether a node of this name runs here, and whether the fleet has such a node: it is the same if no other process shares the
-// fleet.
-func (f *Fleet) has(name string) (here, member bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	here = f.nodes[name] != nil
-	return here, here || f.shard != nil && f.roster.names[name]
-}
-
-// here returns the names of the nodes that run here; nil: all nodes of the fleet do.
-func (f *Fleet) here() map[string]bool {
-	if f.shard == nil {
-		return nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := make(map[string]bool, len(f.nodes))
-	for name := range f.nodes {
-		out[name] = true
-	}
-	return out
 }
 
 // ErrNoGroup means that the fleet has no group of this name.

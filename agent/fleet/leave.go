@@ -90,10 +90,11 @@ func (f *Fleet) forget(nodes []*node) {
 	f.look()
 }
 
-// surplus returns the Nodes in the API that a shared fleet should not have, and that no process runs: for example, because the number of
-// nodes was reduced while the process that ran them was dead. Each process looks after those of its slices. The caller holds the lock.
+// surplus returns the Nodes in the API that the fleet should not have, and that no process runs: for example, because an earlier process of the
+// fleet had more nodes, or because the number was reduced while the process that ran them was dead. Each process of a shared fleet looks after
+// those of its slices. The caller holds the lock.
 func (f *Fleet) surplus() map[string]bool {
-	if f.shard == nil || !f.purge {
+	if !f.purge {
 		return nil
 	}
 	f.purge = false
@@ -116,7 +117,9 @@ func (f *Fleet) removeSurplus(names map[string]bool) {
 		delete(f.purging, name)
 	}
 	f.look()
-	f.shard.wakeUp()
+	if f.shard != nil {
+		f.shard.wakeUp()
+	}
 }
 
 // setHeld stores whether this process runs the nodes of a slice. Nodes start and end in the background.
