@@ -135,42 +135,78 @@ func (f *Fleet) choose(s Selector) ([]*node, error) {
 	return of, nil
 }
 
-// Inject makes a fault happen on the chosen nodes, and returns their names. A node can have several faults at once, each with its own
-// duration. If Inject returns an error, no node has the fault. For FaultExit it returns the containers that it has ended, as
-// NODE/NAMESPACE/POD/CONTAINER.
+// Injected says what InjectEach has done.
+type Injected struct {
+	// On are the names of the nodes that have the fault, or, for FaultExit, the containers that have ended, as NODE/NAMESPACE/POD/CONTAINER.
+	On []string `json:"on,omitempty"`
+	// LeftOut is how many of the chosen nodes cannot have the fault, and Why what is in the way at the first of them.
+	LeftOut int    `json:"leftOut,omitempty"`
+	Why     string `json:"why,omitempty"`
+}
+
+// Inject makes a fault happen on the chosen nodes, and returns Injected.On: see InjectEach.
 func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
+	in, err := f.InjectEach(s, fault)
+	return in.On, err
+}
+
+// InjectEach makes a fault happen on each of the chosen nodes. A node can have several faults at once, each with its own duration. Nodes that
+// cannot have the fault are left out: for example, the runtime of a machine that has crashed cannot misbehave. If that is true of all of them,
+// or of one that Selector.Names names, InjectEach returns an error, and then no node has the fault.
+func (f *Fleet) InjectEach(s Selector, fault Fault) (Injected, error) {
 	if fault.For < 0 {
-		return nil, errors.New("a fault cannot last for a negative time")
+		return Injected{}, errors.New("a fault cannot last for a negative time")
 	}
-	if err := fault.check(); err != nil {
-		return nil, err
+	if err := fault.checkHere(); err != nil {
+		return Injected{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	nodes, err := f.choose(s)
 	if err != nil {
-		return nil, err
+		return Injected{}, err
 	}
 	if fault.Kind == FaultExit {
-		return f.exit(nodes, fault.Exit, s.Seed), nil
+		return Injected{On: f.exit(nodes, fault.Exit, s.Seed)}, nil
 	}
 	f.injected++
 	number := f.injected
-	var names []string
-	for i, n := range nodes {
-		if err := n.suffer(fault, number); err != nil {
-			for _, m := range nodes[:i] {
-				m.heal(number)
+	var in Injected
+	var hit []*node
+	for _, n := range nodes {
+		if why := n.suffer(fault, number); why != nil {
+			if in.LeftOut++; err == nil {
+				err = why
 			}
-			return nil, err
+			continue
 		}
-		names = append(names, n.name)
+		hit, in.On = append(hit, n), append(in.On, n.name)
+	}
+	if err != nil && (len(hit) == 0 || len(s.Names) > 0) {
+		for _, n := range hit {
+			n.heal(number)
+		}
+		return Injected{}, err
+	}
+	if err != nil {
+		in.Why = err.Error()
 	}
 	if fault.For > 0 {
-		time.AfterFunc(fault.For, func() { f.healAll(nodes, number) })
+		time.AfterFunc(fault.For, func() { f.healAll(hit, number) })
 	}
-	f.cfg.Log.Info("a fault begins", "fault", fault.Kind, "nodes", len(names), "for", fault.For)
-	return names, nil
+	f.cfg.Log.Info("a fault begins", "fault", fault.Kind, "nodes", len(in.On), "leftOut", in.LeftOut, "for", fault.For)
+	return in, nil
+}
+
+// checkHere returns an error if the fault is not valid, or if it is for a CRI method that simulated runtimes do not have.
+func (fault *Fault) checkHere() error {
+	if err := fault.check(); err != nil {
+		return err
+	}
+	if fault.Kind == FaultRuntime && !fault.Runtime.LoseEvents {
+		return simulated.CheckMethod(fault.Runtime.Method)
+	}
+	return nil
 }
 
 // check returns an error if the fault is not valid.
@@ -231,7 +267,8 @@ type activeFault struct {
 	end   func()    // ends the fault; nil: heal ends a fault of this kind itself
 }
 
-// suffer makes a fault active on the node. number identifies the fault for heal. The caller holds the fleet's lock.
+// suffer makes a fault active on the node, or returns why the node cannot have it. number identifies the fault for heal. The caller holds the
+// fleet's lock.
 func (n *node) suffer(fault Fault, number int) error {
 	active := activeFault{kind: fault.Kind, since: time.Now()}
 	if fault.For > 0 {
@@ -255,11 +292,11 @@ func (n *node) suffer(fault Fault, number int) error {
 		}
 	case FaultRuntime:
 		if n.sim == nil {
-			return fmt.Errorf("node %s has crashed: its runtime does not run", n.name)
+			return n.off("its runtime does not run")
 		}
 		end, err := n.sim.Inject(fault.Runtime)
 		if err != nil {
-			return err
+			return fmt.Errorf("node %s: %w", n.name, err)
 		}
 		active.end, active.text = end, describe(&fault.Runtime)
 	case FaultSlowAPI:
@@ -268,16 +305,16 @@ func (n *node) suffer(fault Fault, number int) error {
 		n.link.keepLease(false)
 	case FaultPressure:
 		if n.sim == nil {
-			return fmt.Errorf("node %s has crashed: it has no memory and disk in use", n.name)
+			return n.off("it has no memory and disk in use")
 		}
 		end, err := n.sim.Press(fault.Pressure)
 		if err != nil {
-			return err
+			return fmt.Errorf("node %s: %w", n.name, err)
 		}
 		active.end, active.text = end, pressing(&fault.Pressure)
 	case FaultDevices:
 		if n.sim == nil {
-			return fmt.Errorf("node %s has crashed: it has no devices", n.name)
+			return n.off("it has no devices")
 		}
 		end, err := n.sim.Fail(fault.Devices)
 		if err != nil {
@@ -286,7 +323,7 @@ func (n *node) suffer(fault Fault, number int) error {
 		active.end, active.text = end, unhealthy(&fault.Devices)
 	case FaultShutdown:
 		if n.sim == nil {
-			return fmt.Errorf("node %s has crashed: it cannot shut down", n.name)
+			return n.off("it cannot shut down")
 		}
 		n.sim.SetShutdown(true)
 	}
@@ -295,6 +332,14 @@ func (n *node) suffer(fault Fault, number int) error {
 	}
 	n.faults[number] = active
 	return nil
+}
+
+// off returns the error that the node cannot have a fault because its machine is off. so says what follows for this fault.
+func (n *node) off(so string) error {
+	if n.down {
+		return fmt.Errorf("node %s has crashed: %s", n.name, so)
+	}
+	return fmt.Errorf("node %s has not started yet: %s", n.name, so)
 }
 
 // pressing returns a short text that says which resources a fault uses.

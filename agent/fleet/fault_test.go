@@ -215,6 +215,64 @@ func TestSelectors(t *testing.T) {
 	})
 }
 
+// Nodes that cannot have a fault are left out, and the answer says how many and why. If none is left, or if a node was named that cannot have it,
+// that is an error, and no node has the fault.
+func TestNodesThatAreLeftOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gpus := []simulated.Devices{{Resource: "example.com/gpu", Count: 4}}
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Name: "a", Count: 4, Devices: gpus}, {Name: "b", Count: 3}}})
+		b.until(t, "all join", settled)
+		if _, err := b.fleet.Inject(only("f-a-1"), fleet.Fault{Kind: fleet.FaultCrash}); err != nil {
+			t.Fatal(err)
+		}
+		all, named, crashed := fleet.Selector{All: true}, fleet.Selector{Names: []string{"f-a-1", "f-a-2"}}, only("f-a-1")
+		lasts := func(f fleet.Fault) fleet.Fault {
+			f.For = time.Minute
+			return f
+		}
+		hangs := lasts(fleet.Fault{Kind: fleet.FaultRuntime, Runtime: simulated.Fault{Method: "PullImage", Hang: true}})
+		broken := lasts(fleet.Fault{Kind: fleet.FaultDevices, Devices: simulated.DeviceFault{Resource: "example.com/gpu"}})
+		full := lasts(fleet.Fault{Kind: fleet.FaultPressure, Pressure: simulated.Pressure{Disk: 50}})
+		for _, c := range []struct {
+			of      fleet.Selector
+			fault   fleet.Fault
+			on, out int
+			why     string
+		}{
+			{all, hangs, 6, 1, "node f-a-1 has crashed: its runtime does not run"},
+			{fleet.Selector{Percent: 100}, full, 6, 1, "node f-a-1 has crashed: it has no memory and disk in use"},
+			{all, lasts(fleet.Fault{Kind: fleet.FaultShutdown}), 6, 1, "node f-a-1 has crashed: it cannot shut down"},
+			{all, broken, 3, 4, "node f-a-1 has crashed: it has no devices"},
+			{fleet.Selector{Group: "a", Count: 4}, broken, 3, 1, "node f-a-1 has crashed: it has no devices"},
+			{all, lasts(fleet.Fault{Kind: fleet.FaultLease}), 7, 0, ""},
+		} {
+			in, err := b.fleet.InjectEach(c.of, c.fault)
+			if err != nil || len(in.On) != c.on || in.LeftOut != c.out || in.Why != c.why {
+				t.Errorf("%s: %+v, %v, want %+v", c.fault.Kind, in, err, c)
+			}
+			time.Sleep(2 * time.Minute)
+		}
+		for want, c := range map[string]struct {
+			of    fleet.Selector
+			fault fleet.Fault
+		}{
+			"node f-a-1 has crashed: its runtime does not run":           {named, hangs},
+			"node f-a-1 has crashed: it has no memory and disk in use":   {crashed, full},
+			"node f-b-1: the node has no devices example.com/gpu":        {fleet.Selector{Group: "b", All: true}, broken},
+			`method "PulImage": CRI v1 has no such method; did you mean`: {all, fleet.Fault{Kind: fleet.FaultRuntime, Runtime: simulated.Fault{Method: "PulImage", Hang: true}}},
+		} {
+			if in, err := b.fleet.InjectEach(c.of, c.fault); err == nil || !strings.Contains(err.Error(), want) || len(in.On) != 0 {
+				t.Errorf("%+v, %v, want %s", in, err, want)
+			}
+		}
+		if faults := b.fleet.Status().Faults; len(faults) != 1 || faults[0].Kind != fleet.FaultCrash {
+			t.Errorf("faults at the end: %+v", faults)
+		}
+		b.end(t)
+	})
+}
+
 // Each fault lasts for its own duration, even if another fault of the same kind on the node ends or is healed earlier.
 func TestFaultsOverlap(t *testing.T) {
 	t.Parallel()

@@ -17,8 +17,7 @@ type Happening struct {
 	At    time.Duration `json:"at"` // since the scenario began
 	Event string        `json:"event"`
 	Fault FaultKind     `json:"fault"`
-	// On are the chosen nodes, or the containers that have ended.
-	On []string `json:"on,omitempty"`
+	Injected
 	// Err says why the fault did not happen; "": it happened.
 	Err string `json:"error,omitempty"`
 }
@@ -91,8 +90,8 @@ func (f *Fleet) playEvent(ctx context.Context, p *playing, e *Event, random *ran
 		}
 		f.settle()
 		h := Happening{Event: e.Name, Fault: e.Fault.Kind}
-		on, err := f.Inject(nodes, e.Fault)
-		if h.On = on; err != nil {
+		in, err := f.InjectEach(nodes, e.Fault)
+		if h.Injected = in; err != nil {
 			h.Err = err.Error()
 		}
 		say(h)

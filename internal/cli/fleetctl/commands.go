@@ -261,19 +261,19 @@ func (c *Fault) Run(ctx context.Context, out io.Writer) error {
 	if n := &c.Nodes; n.Group != "" && len(n.Names) == 0 && n.Count == 0 && n.Percent == 0 {
 		n.All = true
 	}
-	var names []string
+	var done fleet.Injected
 	var err error
 	what := "healed"
 	if c.Heal {
-		names, err = c.Client.Heal(ctx, c.Nodes)
+		done.On, err = c.Client.Heal(ctx, c.Nodes)
 	} else {
 		what = string(c.Fault.Kind)
-		names, err = c.Client.Inject(ctx, c.Nodes, c.Fault)
+		done, err = c.Client.Inject(ctx, c.Nodes, c.Fault)
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s: %s\n", what, listed(names))
+	fmt.Fprintf(out, "%s: %s\n", what, affected(&done))
 	return nil
 }
 

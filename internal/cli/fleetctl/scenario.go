@@ -81,7 +81,16 @@ func happened(h *fleet.Happening) string {
 	if h.Err != "" {
 		return plain.Text(fmt.Sprintf("%s: %s did not happen: %s", h.Event, h.Fault, h.Err))
 	}
-	return plain.Text(fmt.Sprintf("%s: %s: ", h.Event, h.Fault)) + listed(h.On)
+	return plain.Text(fmt.Sprintf("%s: %s: ", h.Event, h.Fault)) + affected(&h.Injected)
+}
+
+// affected returns a text with the nodes or containers that a fault has affected, and how many nodes were left out.
+func affected(in *fleet.Injected) string {
+	text := listed(in.On)
+	if in.LeftOut > 0 {
+		text += plain.Text(fmt.Sprintf("; %d left out (%s)", in.LeftOut, in.Why))
+	}
+	return text
 }
 
 // listed returns a text with at most ten of the names, and the number of the others.

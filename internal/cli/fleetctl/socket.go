@@ -95,18 +95,18 @@ func (c *control) handler() http.Handler {
 		if !read(w, r, &q) {
 			return
 		}
-		var names []string
+		var done fleet.Injected
 		var err error
 		if q.Heal {
-			names, err = c.fleet.Heal(q.Nodes)
+			done.On, err = c.fleet.Heal(q.Nodes)
 		} else {
-			names, err = c.fleet.Inject(q.Nodes, q.Fault)
+			done, err = c.fleet.InjectEach(q.Nodes, q.Fault)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		answer(w, names)
+		answer(w, done)
 	})
 	mux.Handle("GET /console/", c.fleet.Console())
 	mux.HandleFunc("POST /scenario", func(w http.ResponseWriter, r *http.Request) {
@@ -218,16 +218,17 @@ func (c *Client) Stop(ctx context.Context) (s State, err error) {
 	return s, err
 }
 
-// Inject makes a fault happen on the chosen nodes, and returns their names.
-func (c *Client) Inject(ctx context.Context, nodes fleet.Selector, fault fleet.Fault) (names []string, err error) {
-	err = c.ask(ctx, http.MethodPost, "/fault", faultRequest{Nodes: nodes, Fault: fault}, &names)
-	return names, err
+// Inject makes a fault happen on the chosen nodes.
+func (c *Client) Inject(ctx context.Context, nodes fleet.Selector, fault fleet.Fault) (done fleet.Injected, err error) {
+	err = c.ask(ctx, http.MethodPost, "/fault", faultRequest{Nodes: nodes, Fault: fault}, &done)
+	return done, err
 }
 
 // Heal ends the faults of the chosen nodes, and returns their names.
 func (c *Client) Heal(ctx context.Context, nodes fleet.Selector) (names []string, err error) {
-	err = c.ask(ctx, http.MethodPost, "/fault", faultRequest{Nodes: nodes, Heal: true}, &names)
-	return names, err
+	var done fleet.Injected
+	err = c.ask(ctx, http.MethodPost, "/fault", faultRequest{Nodes: nodes, Heal: true}, &done)
+	return done.On, err
 }
 
 // Play makes the events of a scenario happen. file is the name of the file with this text, for messages.
