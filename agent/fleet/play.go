@@ -2,9 +2,7 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 )
@@ -22,20 +20,9 @@ type Happening struct {
 	Err string `json:"error,omitempty"`
 }
 
-// Check returns an error if an event of a scenario names a group that the fleet does not have.
-func (f *Fleet) Check(s *Scenario) error {
-	for i := range s.Events {
-		e := &s.Events[i]
-		if e.Nodes.Group != "" && !slices.ContainsFunc(f.cfg.Groups, func(g Group) bool { return g.Name == e.Nodes.Group }) {
-			return fmt.Errorf("events[%d].nodes.group: %q: %w", i, e.Nodes.Group, ErrNoGroup)
-		}
-	}
-	return nil
-}
-
 // Play injects the faults of a scenario's events at their times. It returns when all faults have begun, or when ctx ends. It calls report
-// for each fault, one call at a time; report may be nil. If an event names a group that the fleet does not have, Play returns an error and
-// injects nothing. Several scenarios may play at the same time.
+// for each fault, one call at a time; report may be nil. If Check finds something wrong, Play returns its error and injects nothing. Several
+// scenarios may play at the same time.
 func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) error {
 	if err := f.Check(s); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,8 @@ type Scenario struct {
 	// Seed is the seed of all random choices: the nodes, the containers, and the jitter.
 	Seed   uint64
 	Events []Event
+
+	where func(path string) string // returns file and line of a field; nil: the scenario is from no file
 }
 
 // Event is a fault that happens once or several times in a scenario.
@@ -99,9 +102,9 @@ type runtimeFile struct {
 }
 
 // ParseScenario reads a scenario from data in YAML or JSON. name is the file's name for error messages. The error joins all problems,
-// each with file, line and field. ParseScenario cannot check groups and nodes that the scenario names; Play does.
+// each with file, line and field. ParseScenario cannot check groups, nodes and devices that the scenario names; Fleet.Check does.
 func ParseScenario(name string, data []byte) (*Scenario, error) {
-	return parseScenario(name, data, nil)
+	return parseScenario(name, data, func(f *eventFile, bad func(field, text string)) { f.checkMethod(simulated.CheckMethod, bad) })
 }
 
 // ParseRuntimeScenario reads a scenario for the container runtime of one real node, as ParseScenario reads one for a fleet. All its faults
@@ -117,15 +120,21 @@ func ParseRuntimeScenario(name string, data []byte, method func(string) error) (
 		if f.When.NodesReady != 0 {
 			bad("when.nodesReady", "a runtime does not know which nodes are ready: use podsRunning, which counts the pods of this node")
 		}
-		if f.Runtime != nil && !f.Runtime.LoseEvents {
-			if err := method(f.Runtime.Method); err != nil {
-				bad("runtime.method", err.Error())
-			}
-		}
+		f.checkMethod(method, bad)
 	})
 }
 
-// parseScenario does the work of ParseScenario. also, if it is not nil, calls bad for more fields of an event that are not valid.
+// checkMethod calls bad if the event is for a CRI method that does not exist. method returns an error for such a name.
+func (f *eventFile) checkMethod(method func(string) error, bad func(field, text string)) {
+	if f.Runtime == nil || f.Runtime.LoseEvents {
+		return
+	}
+	if err := method(f.Runtime.Method); err != nil {
+		bad("runtime.method", err.Error())
+	}
+}
+
+// parseScenario does the work of ParseScenario. also calls bad for more fields of an event that are not valid.
 func parseScenario(name string, data []byte, also func(f *eventFile, bad func(field, text string))) (*Scenario, error) {
 	if len(data) > MaxTemplate {
 		return nil, fmt.Errorf("%s: the scenario has %d bytes, more than %d", name, len(data), MaxTemplate)
@@ -150,12 +159,16 @@ func parseScenario(name string, data []byte, also func(f *eventFile, bad func(fi
 		at := fmt.Sprintf("events[%d].", i)
 		bad := func(field, text string) { d.Bad(at+field, text) }
 		s.Events = append(s.Events, file.Events[i].event(i, bad))
-		if also != nil {
-			also(&file.Events[i], bad)
-		}
+		also(&file.Events[i], bad)
 	}
 	if len(d.Errs) > 0 {
 		return nil, errors.Join(d.Errs...)
+	}
+	var one sync.Mutex // several goroutines may check the scenario, and a Document is for one
+	s.where = func(path string) string {
+		one.Lock()
+		defer one.Unlock()
+		return d.At(path)
 	}
 	return s, nil
 }

@@ -172,7 +172,7 @@ func TestScenarioStatus(t *testing.T) {
 		all := fleet.Selector{All: true}
 		s := &fleet.Scenario{Name: "s.yaml", Events: []fleet.Event{
 			{Name: "crashes", After: time.Minute, Every: 10 * time.Minute, Times: 2, Nodes: all, Fault: fleet.Fault{Kind: fleet.FaultCrash, For: time.Second}},
-			{Name: "unknown", After: 2 * time.Minute, Times: 1, Nodes: only("x"), Fault: fleet.Fault{Kind: fleet.FaultAgent}},
+			{Name: "unknown", After: 2 * time.Minute, Times: 1, Nodes: only("f-node-3"), Fault: fleet.Fault{Kind: fleet.FaultAgent}},
 			{Name: "never", When: fleet.Condition{PodsRunning: 1}, Times: 1, Nodes: all, Fault: fleet.Fault{Kind: fleet.FaultAgent}},
 		}}
 		ended := make(chan error)

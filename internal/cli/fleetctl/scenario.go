@@ -38,7 +38,7 @@ type plays struct {
 // begin begins to play a scenario. It returns at once.
 func (p *plays) begin(name string, s *fleet.Scenario) error {
 	if err := p.fleet.Check(s); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return err // it names the file and the lines
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
