@@ -65,6 +65,7 @@ type Fleet struct {
 	purging map[string]bool
 	pace    *pace
 	joining map[*node]bool
+	joined  bool // all nodes that the fleet should have had joined at least once
 	joins   Joins
 	began   time.Time // when Run began
 	leaving sync.WaitGroup
@@ -250,6 +251,7 @@ func (f *Fleet) manage(ctx context.Context) {
 		if f.step() {
 			t.Reset(pollPace)
 		}
+		f.haveJoined() // it is true from the first moment on, also if nobody asks
 	}
 }
 

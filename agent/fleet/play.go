@@ -10,6 +10,10 @@ import (
 // conditionPace is the interval at which a condition of a scenario is checked.
 const conditionPace = 250 * time.Millisecond
 
+// betweenInstants is when, after a full millisecond of virtual time, the events of a scenario look at the fleet. What happens at a millisecond may
+// take a few nanoseconds (see Instants), and is over by then.
+const betweenInstants = 500 * time.Microsecond
+
 // Happening is one fault of a scenario that has begun.
 type Happening struct {
 	At    time.Duration `json:"at"` // since the scenario began
@@ -21,8 +25,9 @@ type Happening struct {
 }
 
 // Play injects the faults of a scenario's events at their times. It returns when all faults have begun, or when ctx ends. It calls report
-// for each fault, one call at a time; report may be nil. If Check finds something wrong, Play returns its error and injects nothing. Several
-// scenarios may play at the same time.
+// for each fault, one call at a time; report may be nil. An event without a condition waits until all nodes have joined, so a scenario can play
+// from the start of the fleet. If Check finds something wrong, Play returns its error and injects nothing. Several scenarios may play at the
+// same time.
 func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) error {
 	if err := f.Check(s); err != nil {
 		return err
@@ -42,7 +47,8 @@ func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) e
 	var group sync.WaitGroup
 	for i := range s.Events {
 		group.Go(func() {
-			if f.cfg.Settle != nil && !pause(ctx, time.Duration(i)) { // no two events are due at the same instant, so their order is the same in each run
+			// In virtual time no two events are due at the same moment, so their order is the same in each run.
+			if f.cfg.Settle != nil && !pause(ctx, betweenInstants+time.Duration(i)) {
 				return
 			}
 			f.playEvent(ctx, p, &s.Events[i], rand.New(rand.NewPCG(s.Seed, uint64(i))), say)
@@ -92,10 +98,10 @@ func (f *Fleet) settle() {
 	}
 }
 
-// holds reports whether a condition is true now.
+// holds reports whether a condition is true now. The zero Condition is true when all nodes have joined.
 func (f *Fleet) holds(c Condition) bool {
 	if c == (Condition{}) {
-		return true
+		return f.haveJoined()
 	}
 	s := f.Status()
 	return s.Nodes.Ready >= c.NodesReady && s.Pods.Running >= c.PodsRunning

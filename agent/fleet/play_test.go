@@ -122,6 +122,74 @@ func TestPlayUnknownGroup(t *testing.T) {
 	})
 }
 
+// A scenario can play from the start of the fleet: an event without a condition waits until all nodes have joined, and its waits count from
+// then. Later such an event does not wait for nodes that have crashed.
+func TestPlayFromTheStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 30}}})
+		began := time.Now()
+		held := fleet.Fault{Kind: fleet.FaultLease, For: time.Minute}
+		var happened []fleet.Happening
+		err := b.fleet.Play(t.Context(), &fleet.Scenario{Events: []fleet.Event{
+			{Name: "at once", Times: 1, Nodes: fleet.Selector{All: true}, Fault: held},
+			{Name: "later", After: 10 * time.Second, Times: 1, Nodes: only("f-node-30"), Fault: held},
+			{Name: "some are ready", When: fleet.Condition{NodesReady: 5}, Times: 1, Nodes: fleet.Selector{Count: 1}, Fault: held},
+		}}, func(h fleet.Happening) { happened = append(happened, h) })
+		if err != nil {
+			t.Error(err)
+		}
+		on := map[string]int{}
+		for _, h := range happened {
+			on[h.Event] = len(h.On)
+			if h.Err != "" || h.LeftOut != 0 {
+				t.Errorf("%+v", h)
+			}
+		}
+		if diff := cmp.Diff(map[string]int{"at once": 30, "later": 1, "some are ready": 1}, on); diff != "" || time.Since(began) < 10*time.Second {
+			t.Errorf("after %s: %s", time.Since(began), diff)
+		}
+		if _, err := b.fleet.Inject(only("f-node-1"), fleet.Fault{Kind: fleet.FaultCrash}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		began = time.Now()
+		again := fleet.Fault{Kind: fleet.FaultRuntime, Runtime: simulated.Fault{Method: "PullImage", Hang: true}}
+		err = b.fleet.Play(t.Context(), &fleet.Scenario{Events: []fleet.Event{{Name: "again", Times: 1, Nodes: fleet.Selector{All: true}, Fault: again}}}, func(h fleet.Happening) {
+			if len(h.On) != 29 || h.LeftOut != 1 || h.Why != "node f-node-1 has crashed: its runtime does not run" || h.Err != "" {
+				t.Errorf("%+v", h)
+			}
+		})
+		if err != nil || time.Since(began) > time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		b.end(t)
+	})
+}
+
+// A scenario for a fleet without nodes waits until there are some.
+func TestPlayWaitsForTheFirstNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 0}}})
+		go func() {
+			time.Sleep(time.Minute)
+			if err := b.fleet.Scale("", 2); err != nil {
+				t.Error(err)
+			}
+		}()
+		err := b.fleet.Play(t.Context(), &fleet.Scenario{Events: []fleet.Event{{Times: 1, Nodes: fleet.Selector{All: true}, Fault: fleet.Fault{Kind: fleet.FaultLease}}}}, func(h fleet.Happening) {
+			if h.At < time.Minute || len(h.On) != 2 {
+				t.Errorf("%+v", h)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		b.end(t)
+	})
+}
+
 // Under memory or disk pressure the node's agent evicts the pod and sets the node's pressure condition. After the pressure the condition is
 // false.
 func TestPressure(t *testing.T) {

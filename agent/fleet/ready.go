@@ -80,6 +80,31 @@ func (f *Fleet) setReady(n *node, ready bool) {
 // endJoin stops counting n as a node that joins, so that another node can join. The caller holds the lock.
 func (f *Fleet) endJoin(n *node) { delete(f.joining, n) }
 
+// haveJoined reports whether all nodes that the fleet should have had joined at one moment since the start: each was Ready once, or has not become
+// Ready within joinPatience. Of a shared fleet these are the nodes of this process, after each process has got its share. It is false for a
+// fleet without nodes.
+func (f *Fleet) haveJoined() bool {
+	divided := f.shard == nil || f.shard.isDivided() // before the fleet's lock
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.joined || !divided {
+		return f.joined
+	}
+	want, have := 0, 0
+	for slice, held := range f.held {
+		if held {
+			want += len(f.roster.slices[slice])
+		}
+	}
+	for _, n := range f.nodes {
+		if !n.leaves && !f.joining[n] {
+			have++
+		}
+	}
+	f.joined = want > 0 && have == want
+	return f.joined
+}
+
 // has reports whether a node of this name runs here, and whether the fleet has such a node, here or in another process, or will soon have it.
 func (f *Fleet) has(name string) (here, member bool) {
 	f.mu.Lock()

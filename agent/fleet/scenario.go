@@ -48,7 +48,8 @@ type Event struct {
 	Fault Fault
 }
 
-// Condition is a state of the fleet that an event waits for. The zero value is always true.
+// Condition is a state of the fleet that an event waits for. With the zero value, the event waits until all nodes have joined: each has been
+// Ready once, or has not become Ready within two minutes.
 type Condition struct {
 	NodesReady, PodsRunning int // the smallest numbers for which the condition is true
 }

@@ -463,6 +463,14 @@ func (s *shard) report(c crew, all map[string]*coordinationv1.Lease, now time.Ti
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.peers, s.settled = peers, c.settled()
+	s.f.look() // nodes may have joined before the slices were divided
+}
+
+// isDivided reports whether each slice is held by the process that should hold it.
+func (s *shard) isDivided() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settled
 }
 
 // status returns the state of the shard. sizes has the number of nodes of each slice.
