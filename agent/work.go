@@ -15,7 +15,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/base/work"
-	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 	"github.com/wherry-node/wherry/internal/edge/probe"
@@ -98,7 +97,7 @@ func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpResize, pod.OpPostStart, pod.OpPreStop:
 		defer s.work.Begin(work.Start).Done()
 	case pod.OpSetUp:
-		if job.Action.Why != decide.WhyRefresh { // nothing waits for new content of volumes, so it must not hold back probes
+		if !job.Action.Renews { // nothing waits for new content of volumes, so it must not hold back probes
 			defer s.work.Begin(work.Start).Done()
 		}
 	case pod.OpStopSandbox:

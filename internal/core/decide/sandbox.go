@@ -20,7 +20,7 @@ func (t *turn) ensureSetUp() {
 		return
 	}
 	if !t.busy(pod.OpSetUp) && !t.busy(pod.OpResize) && t.due(pod.OpSetUp, "") {
-		t.begin(pod.Action{Op: pod.OpSetUp, Size: t.groupNow(), Why: why})
+		t.begin(pod.Action{Op: pod.OpSetUp, Size: t.groupNow(), Renews: m.Outdated, Why: why})
 	}
 }
 

@@ -283,7 +283,7 @@ func runTurns() []turnCase {
 		{"nor while they are", []v1.Container{app, job}, func(m *moment) {
 			m.exited("app", 1)
 			m.Memory.Outdated = true
-			m.inFlight(pod.Action{Op: pod.OpSetUp, Why: decide.WhyRefresh})
+			m.inFlight(pod.Action{Op: pod.OpSetUp, Renews: true})
 		}},
 		{"nor after that has failed", []v1.Container{app, job}, func(m *moment) {
 			m.exited("app", 1)

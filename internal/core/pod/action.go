@@ -83,6 +83,8 @@ type Action struct {
 	// Size is the size with which a container starts or to which it is resized (OpStartContainer, OpResize), or the new size of
 	// the pod's cgroup (OpSetUp, OpResize without a Container).
 	Size Size
+	// Renews: the volumes are set up already, and only their content may be old (OpSetUp). Nothing waits for the action.
+	Renews bool
 	// Cause is why a container is ended (OpPreStop, OpStopContainer).
 	Cause Cause
 	Why   Why // the reason, as text for people

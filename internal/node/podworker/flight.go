@@ -19,7 +19,7 @@ func paced(a pod.Action) bool { return keeps(a) || a.Op == pod.OpPullImage }
 
 // keeps reports whether a pod keeps its slot of the Gate while the action is in flight.
 func keeps(a pod.Action) bool {
-	return a.Op == pod.OpSetUp && a.Why != decide.WhyRefresh || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
+	return a.Op == pod.OpSetUp && !a.Renews || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
 }
 
 // restarts reports whether the plan starts nothing except containers that have run before.
