@@ -151,9 +151,19 @@ var left = []struct{ prefix, why string }{
 	{"volumes[].persistentVolumeClaim", noClaims},
 	{"volumes[].ephemeral", noClaims},
 	{"volumes[].csi", noClaims},
+	{"volumes[].awsElasticBlockStore", translated},
+	{"volumes[].azureDisk", translated},
+	{"volumes[].azureFile", translated},
+	{"volumes[].cinder", translated},
+	{"volumes[].gcePersistentDisk", translated},
+	{"volumes[].portworxVolume", translated},
+	{"volumes[].vsphereVolume", translated},
 }
 
-const noClaims = "needs a claim or a CSI driver, which the comparison does not have"
+const (
+	noClaims   = "needs a claim or a CSI driver, which the comparison does not have"
+	translated = "needs the CSI driver that has replaced this kind, which the comparison does not have"
+)
 
 // made lists the fields of a volume that cases may set: its name, and the kinds of volumes that Wherry supports and that need no
 // PersistentVolume or CSI driver.

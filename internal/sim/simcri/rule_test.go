@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -259,6 +260,7 @@ func TestRulesDelayTheStart(t *testing.T) {
 		startContainer(t, r, createRequest(sandbox, "p", "sidecar", 0))
 		after("the second container runs", time.Minute)
 		time.Sleep(5 * time.Second)
+		synctest.Wait() // it ends now
 		if got := how(t, r, made.ContainerId); got != "exited 1 Error" {
 			t.Errorf("5s after its start it is %q", got)
 		}
