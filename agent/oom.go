@@ -83,8 +83,9 @@ func (a *Agent) killed(k oom.Kill, uid types.UID, id, container string) {
 	if p, _ := a.pods.Get(uid); p != nil {
 		a.events.Event(p, container, v1.EventTypeWarning, "OOMKilling", fmt.Sprintf("The kernel killed %s: %s", process, why))
 	}
-	if observed, _ := a.pleg.Get(uid); observed.ByID(id) != nil {
-		a.stats.Killed(observed.Ref, observed.ByID(id), k.Group)
+	observed, _ := a.pleg.Get(uid)
+	if c := observed.ByID(id); c != nil {
+		a.stats.Killed(observed.Ref, c, k.Group)
 	}
 	if w := a.loop.Worker(uid); w != nil {
 		w.Tell(timeline.Record{At: time.Now(), Kind: timeline.KindEnded, What: process, Error: "killed by the kernel: " + why})

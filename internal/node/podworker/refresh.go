@@ -1,6 +1,11 @@
 package podworker
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
 
 // freeRefreshes is how often in a row the volumes of a pod are set up again without a wait. longestRefreshWait is the longest wait.
 const (
@@ -33,10 +38,19 @@ func (r *refreshes) and(now time.Time) *refreshes {
 	return &refreshes{last: now, inRow: r.inRow + 1}
 }
 
-// refreshAt returns when the volumes may be set up again; zero: now, or they need not be.
-func (w *Worker) refreshAt() time.Time {
-	if !w.owed || w.refreshes.wait() == 0 {
+// next returns when the next refresh may come.
+func (r *refreshes) next() time.Time {
+	if r == nil {
 		return time.Time{}
 	}
-	return w.refreshes.last.Add(w.refreshes.wait())
+	return r.last.Add(r.wait())
+}
+
+// refreshAt returns when the volumes have to be set up again; false: they need not be, or a set-up is in flight. That set-up may have read the
+// old objects, so another one follows after its end, which makes the worker take a turn.
+func (w *Worker) refreshAt(inFlight []pod.Action) (at time.Time, owed bool) {
+	if !w.owed || slices.ContainsFunc(inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
+		return time.Time{}, false
+	}
+	return w.refreshes.next(), true
 }

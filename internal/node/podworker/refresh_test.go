@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,13 +12,17 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
+func onePod() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"},
+		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "main", Image: "i"}}},
+	}
+}
+
 // runner is a node with a pod whose container runs and whose set-ups the test answers.
 func runner(t *testing.T) (s *still, w *Worker) {
 	t.Helper()
-	s = &still{setUps: make(chan chan pod.Outcome, 10), pod: &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"},
-		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "main", Image: "i"}}},
-	}}
+	s = &still{setUps: make(chan chan pod.Outcome, 10), pod: onePod()}
 	w = onNode(t, s, runningCache{}, s.pod)
 	w.Look("it is new")
 	(<-s.setUps) <- pod.Outcome{}
@@ -77,6 +82,51 @@ func TestARefreshNeedsNoSlot(t *testing.T) {
 			t.Error("the refresh has taken the only slot")
 		}
 		(<-s.setUps) <- pod.Outcome{}
+		synctest.Wait()
+	})
+}
+
+// counting is a node that counts the turns of its worker.
+type counting struct {
+	*still
+	turns atomic.Int64
+}
+
+func (c *counting) Turn(*Turn) { c.turns.Add(1) }
+
+// While a set-up of the volumes hangs and their objects have changed once more, the worker waits for its end, and takes no turn after another.
+func TestAChangeWaitsForASetUpThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &counting{still: &still{setUps: make(chan chan pod.Outcome, 10), pod: onePod()}}
+		w := onNode(t, c, runningCache{}, c.pod)
+		w.Look("it is new")
+		for range 2 * freeRefreshes {
+			(<-c.setUps) <- pod.Outcome{}
+			synctest.Wait()
+			w.Refresh("an object changed")
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		time.Sleep(longestRefreshWait)
+		if len(c.setUps) != 1 {
+			t.Fatalf("%d set-ups in flight", len(c.setUps))
+		}
+		w.Refresh("an object changed")
+		synctest.Wait()
+		before := c.turns.Load()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := c.turns.Load() - before; n > 2 {
+			t.Errorf("the worker took %d turns in a minute", n)
+		}
+		(<-c.setUps) <- pod.Outcome{}
+		time.Sleep(longestRefreshWait)
+		synctest.Wait()
+		if len(c.setUps) != 1 {
+			t.Error("what changed while the set-up hung was lost")
+		}
+		(<-c.setUps) <- pod.Outcome{}
 		synctest.Wait()
 	})
 }

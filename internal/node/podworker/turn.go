@@ -86,7 +86,8 @@ func (w *Worker) turn(look glance) (gone bool) {
 	}
 	w.cfg.Reporter.Turn(&turn)
 	w.answer(&look, &turn)
-	w.arm(earliest(earliest(plan.WakeAt, w.work.askAt), w.refreshAt()), began)
+	refreshAt, _ := w.refreshAt(look.inFlight)
+	w.arm(earliest(earliest(plan.WakeAt, w.work.askAt), refreshAt), began)
 	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {
 		w.settle()
 	}
@@ -106,8 +107,7 @@ func (w *Worker) learn(look glance, desired *v1.Pod, now time.Time) {
 	if w.downwardChanged(desired) || look.refresh {
 		w.owed = true
 	}
-	// A set-up in flight may have read the old objects. So the volumes are set up again only after it has ended.
-	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) && !w.refreshAt().After(now) {
+	if at, owed := w.refreshAt(look.inFlight); owed && !at.After(now) {
 		w.owed = false
 		w.refreshes = w.refreshes.and(now)
 		w.memory.Refresh()

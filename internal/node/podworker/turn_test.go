@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +17,11 @@ import (
 // probing is a node that records whether the memory passed to the last call of Probe said that the pod ends.
 type probing struct {
 	*still
-	ending bool
+	ending atomic.Bool
 }
 
 func (p *probing) Probe(_ *v1.Pod, _ *pod.Observed, m *decide.Memory, _ *decide.ProbeResults) {
-	p.ending = !m.StopBegan.IsZero()
+	p.ending.Store(!m.StopBegan.IsZero())
 }
 
 // runningCache has a pod whose only container runs.
@@ -46,12 +47,12 @@ func TestProbesHearOfAnEndInTheTurnThatBeginsIt(t *testing.T) {
 		(<-p.setUps) <- pod.Outcome{}
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
-		if p.ending {
+		if p.ending.Load() {
 			t.Error("the probes were told that the pod ends before its time is over")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if !p.ending {
+		if !p.ending.Load() {
 			t.Error("the probes were not told that the pod ends")
 		}
 	})
