@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +35,9 @@ const (
 	// its pods in the order of their priority; without one, nothing happens until somebody crashes the machine. When the fault is healed,
 	// the shutdown is cancelled.
 	FaultShutdown FaultKind = "shutdown"
+	// FaultNotReady makes the container runtime say that the pods' network is not set up: the node is not Ready, its containers run on, and pods
+	// that need that network do not start.
+	FaultNotReady FaultKind = "not-ready"
 	// FaultDevices makes devices of the node unhealthy, as Fault.Devices says. Pods that have devices keep them.
 	FaultDevices FaultKind = "devices"
 	// FaultExit ends running containers once, as Fault.Exit says. It does not last.
@@ -43,7 +45,8 @@ const (
 )
 
 // faultKinds are all kinds.
-var faultKinds = []FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime, FaultSlowAPI, FaultLease, FaultPressure, FaultShutdown, FaultDevices, FaultExit}
+var faultKinds = []FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime, FaultSlowAPI, FaultLease, FaultPressure, FaultShutdown, FaultNotReady, FaultDevices,
+	FaultExit}
 
 // Fault is something that goes wrong on nodes.
 type Fault struct {
@@ -60,79 +63,6 @@ type Fault struct {
 	Exit Exit `json:"exit"`
 	// For is how long the fault lasts; 0: until Heal.
 	For time.Duration `json:"for"`
-}
-
-// Selector chooses nodes of a fleet, or of one of its groups if Group is set: the nodes with these Names, Count random nodes, Percent of
-// the nodes (random ones), or All nodes.
-type Selector struct {
-	Names   []string `json:"names"`
-	Group   string   `json:"group"`
-	Count   int      `json:"count"`
-	Percent float64  `json:"percent"`
-	All     bool     `json:"all"`
-	// Seed decides which nodes Count and Percent choose. The same seed chooses the same nodes, if the fleet has the same nodes.
-	Seed uint64 `json:"seed"`
-}
-
-// ErrNoNode means that no node matches a selector.
-var ErrNoNode = errors.New("no node is chosen")
-
-// check returns an error unless exactly one of Names, Count, Percent and All is set, to a valid value.
-func (s *Selector) check() error {
-	ways := 0
-	for _, is := range []bool{len(s.Names) > 0, s.Count != 0, s.Percent != 0, s.All} {
-		if is {
-			ways++
-		}
-	}
-	switch {
-	case ways != 1:
-		return errors.New("choose the nodes in one way: by names, by a count, by a percentage, or all")
-	case s.Count < 0 || s.Percent < 0 || s.Percent > 100:
-		return errors.New("choose a positive number of nodes, or at most 100 percent")
-	}
-	return nil
-}
-
-// choose returns the chosen nodes, sorted by name. The caller holds the lock.
-func (f *Fleet) choose(s Selector) ([]*node, error) {
-	switch err := s.check(); {
-	case err != nil:
-		return nil, err
-	case s.Group != "" && !slices.ContainsFunc(f.cfg.Groups, func(g Group) bool { return g.Name == s.Group }):
-		return nil, fmt.Errorf("group %q: %w", s.Group, ErrNoGroup)
-	}
-	var of []*node
-	for _, n := range f.nodes {
-		if !n.leaves && (s.Group == "" || n.group.Name == s.Group) {
-			of = append(of, n)
-		}
-	}
-	byName := func(a, b *node) int { return strings.Compare(a.name, b.name) }
-	slices.SortFunc(of, byName)
-	for _, name := range s.Names {
-		if !slices.ContainsFunc(of, func(n *node) bool { return n.name == name }) {
-			return nil, fmt.Errorf("node %q: %w: the fleet has no such node", name, ErrNoNode)
-		}
-	}
-	if len(s.Names) > 0 {
-		return slices.DeleteFunc(of, func(n *node) bool { return !slices.Contains(s.Names, n.name) }), nil
-	}
-	most := len(of)
-	if s.Count > 0 {
-		most = min(most, s.Count)
-	} else if s.Percent > 0 {
-		most = min(most, int(float64(most)*s.Percent/100+0.5))
-	}
-	if most == 0 {
-		return nil, fmt.Errorf("%w: %d nodes could be", ErrNoNode, len(of))
-	}
-	if most < len(of) {
-		rand.New(rand.NewPCG(s.Seed, 1)).Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
-		of = of[:most]
-		slices.SortFunc(of, byName)
-	}
-	return of, nil
 }
 
 // Injected says what InjectEach has done.
@@ -326,6 +256,11 @@ func (n *node) suffer(fault Fault, number int) error {
 			return n.off("it cannot shut down")
 		}
 		n.sim.SetShutdown(true)
+	case FaultNotReady:
+		if n.sim == nil {
+			return n.off("its runtime does not run")
+		}
+		n.sim.SetNetwork(false)
 	}
 	if n.faults == nil {
 		n.faults = map[int]activeFault{}
@@ -382,10 +317,10 @@ func describe(r *simulated.Fault) string {
 	return text
 }
 
-// forgetFaultsOfMachine removes the node's faults of the kinds FaultRuntime, FaultPressure, FaultShutdown and FaultDevices, because the runtime,
-// the processes, the shutdown and the state of the devices have ended in a crash of the machine. The caller holds the lock.
+// forgetFaultsOfMachine removes the node's faults of the kinds FaultRuntime, FaultPressure, FaultShutdown, FaultNotReady and FaultDevices, because
+// the runtime, the processes, the shutdown and the state of the devices have ended in a crash of the machine. The caller holds the lock.
 func (n *node) forgetFaultsOfMachine() {
-	of := []FaultKind{FaultRuntime, FaultPressure, FaultShutdown, FaultDevices}
+	of := []FaultKind{FaultRuntime, FaultPressure, FaultShutdown, FaultNotReady, FaultDevices}
 	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return slices.Contains(of, a.kind) })
 }
 
@@ -419,6 +354,9 @@ func (n *node) heal(number int) {
 	}
 	if n.sim != nil && !n.has(FaultShutdown) {
 		n.sim.SetShutdown(false)
+	}
+	if n.sim != nil && !n.has(FaultNotReady) {
+		n.sim.SetNetwork(true)
 	}
 	if !n.has(FaultLease) {
 		n.link.keepLease(true)

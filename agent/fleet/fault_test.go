@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,47 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
+// A node whose network is not set up is not Ready. Its pods run on, and new ones wait until the fault is healed. An agent that restarts meanwhile
+// says the same; a machine that boots has a new runtime, and its node is Ready.
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 3}}})
+		b.until(t, "all join", settled)
+		b.createPod(t, "p", "f-node-1")
+		b.until(t, "it runs", func(s fleet.Status) bool { return s.Pods.Running == 1 })
+		before := b.container(t, "p").ContainerID
+		first, second := only("f-node-1"), only("f-node-2")
+		for _, s := range []fleet.Selector{first, second} {
+			if _, err := b.fleet.Inject(s, fleet.Fault{Kind: fleet.FaultNotReady}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.until(t, "two are not ready", func(s fleet.Status) bool { return s.Nodes.Ready == 1 })
+		if _, err := b.fleet.Inject(first, fleet.Fault{Kind: fleet.FaultAgent, For: 5 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.fleet.Inject(second, fleet.Fault{Kind: fleet.FaultCrash, For: 5 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		b.createPod(t, "q", "f-node-1")
+		time.Sleep(2 * time.Minute)
+		if s := b.fleet.Status(); s.Nodes.Ready != 2 || s.Pods.Running != 1 || b.container(t, "p").ContainerID != before {
+			t.Errorf("during the fault: %+v", s)
+		}
+		if c := b.node(t, "f-node-1").Status.Conditions; !slices.ContainsFunc(c, func(c v1.NodeCondition) bool {
+			return c.Type == v1.NodeReady && c.Status == v1.ConditionFalse && strings.Contains(c.Message, "cni plugin not initialized")
+		}) {
+			t.Errorf("conditions %+v", c)
+		}
+		if _, err := b.fleet.Heal(first); err != nil {
+			t.Fatal(err)
+		}
+		b.until(t, "all are ready, and the new pod runs", func(s fleet.Status) bool { return s.Nodes.Ready == 3 && s.Pods.Running == 2 })
+		b.end(t)
+	})
+}
+
 // A partitioned node does not renew its lease and does not see new pods. After the partition it starts the pod that was created meanwhile
 // and renews its lease.
 func TestPartition(t *testing.T) {
@@ -173,7 +215,9 @@ func TestSlowRuntime(t *testing.T) {
 func TestSelectors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Name: "a", Count: 10}, {Name: "b", Count: 10}}})
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{
+			{Name: "a", Count: 10, Zones: []string{"z1", "z2"}}, {Name: "b", Count: 10, Labels: map[string]string{"disk": "slow"}},
+		}})
 		b.until(t, "all join", settled)
 		slow := fleet.Fault{Kind: fleet.FaultRuntime, Runtime: simulated.Fault{Delay: time.Millisecond}}
 		choose := func(s fleet.Selector) string {
@@ -190,7 +234,17 @@ func TestSelectors(t *testing.T) {
 		if of := choose(fleet.Selector{Group: "b", Count: 100}); strings.Count(of, "f-b-") != 10 || strings.Contains(of, "f-a-") {
 			t.Errorf("of group b: %s", of)
 		}
+		if of := choose(fleet.Selector{Labels: "topology.kubernetes.io/zone=z2", All: true}); of != "f-a-10 f-a-2 f-a-4 f-a-6 f-a-8" {
+			t.Errorf("of zone z2: %s", of)
+		}
+		if of := choose(fleet.Selector{Labels: "topology.kubernetes.io/zone notin (z1), disk!=slow", Percent: 40}); len(strings.Fields(of)) != 2 || strings.Contains(of, "f-b-") {
+			t.Errorf("40 %% of zone z2: %s", of)
+		}
 		for want, s := range map[string]fleet.Selector{
+			`no node is chosen: 0 nodes could be with labels "disk=fast"`:                   {Labels: "disk=fast", All: true},
+			`no node is chosen: the fleet has no such node in group "a" with labels "disk"`: {Labels: "disk", Group: "a", Names: []string{"f-b-1"}},
+			`label selector "disk in": `:                                                    {Labels: "disk in", All: true},
+			"the label selector has 5000 bytes, more than 4096":                             {Labels: strings.Repeat("a", 5000), All: true},
 			"in one way":            {},
 			"names, by a count":     {All: true, Count: 3},
 			"the fleet has no such": {Names: []string{"x"}},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/wherry-node/wherry/agent/simulated"
@@ -47,6 +48,15 @@ func (f *Fleet) checkEvent(e *Event, bad func(field string, err error)) {
 		bad("nodes.group", fmt.Errorf("%q: %w", brief(e.Nodes.Group), ErrNoGroup))
 		return
 	}
+	with, err := e.Nodes.labels()
+	if err != nil {
+		bad("nodes.labels", err)
+		return
+	}
+	if groups = slices.DeleteFunc(groups, func(g *Group) bool { return !g.canMatch(f.cfg.Name, with) }); len(groups) == 0 {
+		bad("nodes.labels", fmt.Errorf("%q: the fleet cannot have a node with such labels", brief(e.Nodes.Labels)))
+		return
+	}
 	for i, name := range e.Nodes.Names {
 		at := slices.IndexFunc(groups, func(g *Group) bool { return g.canHave(f.cfg.Name, name) })
 		if at < 0 {
@@ -68,6 +78,16 @@ func (f *Fleet) checkEvent(e *Event, bad func(field string, err error)) {
 // hasDevices reports whether the group's nodes have devices of a resource.
 func (g *Group) hasDevices(resource string) bool {
 	return slices.ContainsFunc(g.Devices, func(d simulated.Devices) bool { return d.Resource == resource })
+}
+
+// canMatch reports whether the group can have a node whose labels match. Labels of nodes of one group differ only in the zone.
+func (g *Group) canMatch(fleet string, with labels.Selector) bool {
+	for index := 1; index <= max(1, len(g.Zones)); index++ {
+		if with.Matches(labels.Set(g.labels(fleet, index))) {
+			return true
+		}
+	}
+	return false
 }
 
 // canHave reports whether a node of this name can be in the group, whatever the number of its nodes is.

@@ -44,7 +44,7 @@ func (f *Fleet) changed(name string, ready, gone bool) {
 // lost ends the agent, and the next one starts after restartWait, which bounds the rate if somebody deletes the Node again and again. The
 // containers run on. The caller holds the lock.
 func (f *Fleet) lost(n *node) {
-	if !n.joined || n.leaves || n.down || n.stop == nil || !f.held[n.slice] || !f.roster.names[n.name] {
+	if n.leaves || n.down || n.stop == nil || !f.held[n.slice] || !f.roster.names[n.name] {
 		return
 	}
 	f.cfg.Log.Warn("the Node of a node was deleted; its agent starts again and registers it", "node", n.name, "after", restartWait)

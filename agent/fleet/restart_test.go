@@ -188,3 +188,34 @@ func TestDeletedNodeComesBack(t *testing.T) {
 		}
 	})
 }
+
+// A Node that somebody deletes before it has ever been Ready comes back too.
+func TestNodeDeletedBeforeItIsReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := map[string]simulated.Latency{"Status": {Mean: 8 * time.Second}}
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 1, Latency: slow}}})
+		for { // until the machine has started
+			if _, err := b.fleet.Inject(only("f-node-1"), fleet.Fault{Kind: fleet.FaultNotReady, For: 30 * time.Second}); err == nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		for len(b.nodes(t)) == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if s := b.fleet.Status(); s.Nodes.Ready != 0 {
+			t.Fatal("the Node is Ready at once")
+		}
+		first := b.nodes(t)[0].UID
+		if err := b.admin.CoreV1().Nodes().Delete(t.Context(), "f-node-1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.until(t, "it is back", settled)
+		if n := b.nodes(t); len(n) != 1 || n[0].UID == first {
+			t.Errorf("Nodes %+v", n)
+		}
+		b.end(t)
+	})
+}

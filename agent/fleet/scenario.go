@@ -87,6 +87,7 @@ type eventFile struct {
 type nodesFile struct {
 	Names   []string `json:"names"`
 	Group   string   `json:"group"`
+	Labels  string   `json:"labels"`
 	Count   int      `json:"count"`
 	Percent float64  `json:"percent"`
 }
@@ -184,7 +185,7 @@ func (f *eventFile) event(i int, bad func(field, text string)) Event {
 		e.Name = fmt.Sprintf("%s %d", f.Fault, i+1)
 	}
 	if n := f.Nodes; n != nil {
-		e.Nodes = Selector{Names: n.Names, Group: n.Group, Count: n.Count, Percent: n.Percent}
+		e.Nodes = Selector{Names: n.Names, Group: n.Group, Labels: n.Labels, Count: n.Count, Percent: n.Percent}
 		e.Nodes.All = len(n.Names) == 0 && n.Count == 0 && n.Percent == 0
 		if err := e.Nodes.check(); err != nil {
 			bad("nodes", err.Error())

@@ -61,6 +61,7 @@ func TestBadScenarios(t *testing.T) {
 		{"unknown fault", head + "- fault: fire\n", `s.yaml:4: events[0].fault: fault "fire": use one of`},
 		{"no fault", head + "- for: 1s\n", `s.yaml:4: events[0].fault: fault "": use one of`},
 		{"two ways", head + "- fault: crash\n  nodes: {count: 1, percent: 2}\n", "s.yaml:5: events[0].nodes: choose the nodes in one way"},
+		{"bad labels", head + "- fault: crash\n  nodes: {labels: \"a in\"}\n", `s.yaml:5: events[0].nodes: label selector "a in": `},
 		{"part of another fault", head + "- fault: crash\n  delay: 1s\n", "s.yaml:5: events[0].delay: only the fault slow-api has this field"},
 		{"runtime without effect", head + "- fault: runtime\n  runtime: {method: PullImage}\n", "s.yaml:4: events[0].fault: a fault of the runtime needs"},
 		{"unknown method", head + "- fault: runtime\n  runtime:\n    hang: true\n    method: PulImage\n", `s.yaml:7: events[0].runtime.method: method "PulImage": CRI v1 has no such method; did you mean PullImage?`},
@@ -98,6 +99,8 @@ func TestScenarioThatDoesNotFit(t *testing.T) {
 	const head = "apiVersion: wherry.dev/v1alpha1\nkind: FleetScenario\nevents:\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"group", "- fault: crash\n  nodes:\n    count: 1\n    group: big\n", `s.yaml:7: events[0].nodes.group: "big": no such group`},
+		{"labels", "- fault: crash\n  nodes:\n    labels: topology.kubernetes.io/zone=z9\n", `s.yaml:6: events[0].nodes.labels: "topology.kubernetes.io/zone=z9": the fleet cannot have a node with such labels`},
+		{"labels of another group", "- {fault: crash, nodes: {group: b, labels: topology.kubernetes.io/zone=z1}}\n", "events[0].nodes.labels"},
 		{"name", "- fault: crash\n  nodes:\n    names:\n    - f-b-1\n    - f-c-1\n", `s.yaml:8: events[0].nodes.names[1]: "f-c-1": the fleet cannot have such a node: its names are like f-z1001`},
 		{"name of another group", "- fault: crash\n  nodes: {group: b, names: [f-z1001]}\n", `events[0].nodes.names[0]: "f-z1001": the fleet cannot have such a node: its names are like f-b-1`},
 		{"wrong zone", "- {fault: crash, nodes: {names: [f-z001]}}\n", `"f-z001"`}, // node 1 is in zone z1
@@ -123,6 +126,7 @@ func TestScenarioThatDoesNotFit(t *testing.T) {
   devices: {resource: example.com/gpu}
 - {fault: crash, nodes: {names: [f-z1001, f-z002, f-z1099, f-z1100, f-z100000, f-b-1, f-b-100000]}}
 - {fault: crash, nodes: {group: b, names: [f-b-7]}}
+- {fault: crash, nodes: {labels: "topology.kubernetes.io/zone=z", percent: 50}}
 `
 	s, err := ParseScenario("s.yaml", []byte(good))
 	if err != nil {

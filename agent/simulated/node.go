@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
@@ -117,6 +118,16 @@ func New(cfg Config) *Node {
 
 // SetShutdown makes the machine begin to shut down, or cancels that: see agent.Machine.SetShutdown.
 func (n *Node) SetShutdown(down bool) { n.machine.SetShutdown(down) }
+
+// SetNetwork makes the runtime say whether the pods' network is set up. While it is not, the node is not Ready, containers run on, and only pods
+// on the host's network start. The agent asks the runtime every few seconds.
+func (n *Node) SetNetwork(ready bool) {
+	if ready {
+		n.runtime.SetCondition(runtimeapi.NetworkReady, true, "", "")
+	} else {
+		n.runtime.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady", "Network plugin returns error: cni plugin not initialized")
+	}
+}
 
 // Deps returns the dependencies of an agent on this node: Runtime, Images, Dialer and Machine. The caller adds Log, and Client if there is
 // an API server.

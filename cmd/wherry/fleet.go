@@ -291,6 +291,7 @@ func newFleetStop() *cobra.Command {
 // fleetNodes adds the flags that select nodes of a fleet.
 func fleetNodes(fs *pflag.FlagSet, s *fleet.Selector) {
 	fs.StringVar(&s.Group, "group", "", "only nodes of this group; alone: all of them")
+	fs.StringVarP(&s.Labels, "selector", "l", "", "only nodes whose labels in the template match this label selector, for example topology.kubernetes.io/zone=z1; alone: all of them")
 	fs.IntVar(&s.Count, "count", 0, "this many nodes")
 	fs.Float64Var(&s.Percent, "percent", 0, "this part of the nodes")
 	fs.BoolVar(&s.All, "all", false, "all nodes")
@@ -301,7 +302,7 @@ func newFleetFault() *cobra.Command {
 	var f fleetctl.Fault
 	cmd := &cobra.Command{
 		Use: "fault KIND [NODE...]", Short: "Inject a fault into nodes of a running fleet", Args: cobra.MinimumNArgs(1),
-		Long: `Inject a fault into nodes of a running fleet, by their names or by --count, --percent, --group or --all. KIND is one of
+		Long: `Inject a fault into nodes of a running fleet, by their names or by --count, --percent, --group, --selector or --all. KIND is one of
 
   crash      the machine stops, with its agent and containers; when it is healed, it boots and starts its pods again
   agent      only the agent ends; the containers continue to run, and the next agent finds them
@@ -311,6 +312,7 @@ func newFleetFault() *cobra.Command {
   lease      the node does not renew its lease
   pressure   processes outside the pods use --memory, --disk or --processes, in percent of the machine
   shutdown   the machine begins to shut down: a node with shutdownGracePeriod ends its pods
+  not-ready  the runtime says that the network of the pods is not set up: the node is NotReady
   devices    devices of --resource are unhealthy: all, or as many as --unhealthy
   exit       running containers end once: --pod, --container, --exit-code or --oom
 
@@ -320,7 +322,7 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
   wherry fleet fault runtime --all --method PullImage --delay 30s
   wherry fleet fault pressure fleet-node-3 --memory 99 --for 5m
   wherry fleet fault exit --all --pod 'web-*' --oom`,
-		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "devices", "exit"},
+		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "not-ready", "devices", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
 			if f.Fault.Kind == fleet.FaultSlowAPI { // two kinds of faults use the flag --delay

@@ -121,4 +121,15 @@ containers:
 	s.ready("parent")
 	s.event("parent", "OOMKilling", "process tail", "of container main: its container or pod reached its memory limit")
 	s.same("restarts", s.kubectl("get", "pod", "parent", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"), "0")
+	for _, name := range []string{"glutton", "again", "parent"} {
+		s.eventually("the metric container_oom_events_total of "+name, func() error {
+			all := s.kubectl("get", "--raw", "/api/v1/nodes/"+s.env.node.Name+"/proxy/metrics/cadvisor")
+			for _, line := range strings.Split(all, "\n") {
+				if strings.HasPrefix(line, "container_oom_events_total{") && containsAll(line, []string{`container="main"`, `namespace="` + s.name + `"`, `pod="` + name + `"`}) && !strings.HasSuffix(line, " 0") {
+					return nil
+				}
+			}
+			return errorf("no sample is above 0")
+		})
+	}
 }

@@ -94,6 +94,7 @@ var blocks = []block{
 		{name: "pull", do: (*Session).pull, brief: 1},
 		{name: "slow", do: (*Session).slow, brief: 1},
 	}},
+	{"pressure", []step{{name: "pressure", do: (*Session).pressure, brief: 1}}},
 	{"disks", []step{{name: "disks", do: (*Session).disks, brief: 1}}},
 	{"probes", []step{{name: "probes", do: (*Session).probes, brief: 3}}},
 	{"exec", []step{{name: "exec", brief: 1, alone: true}}},

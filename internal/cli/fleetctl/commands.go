@@ -256,9 +256,9 @@ type Fault struct {
 	Heal  bool
 }
 
-// Run makes a fault happen on the chosen nodes, or ends their faults. A group alone means all its nodes, as in a scenario.
+// Run makes a fault happen on the chosen nodes, or ends their faults. A group or labels alone mean all their nodes, as in a scenario.
 func (c *Fault) Run(ctx context.Context, out io.Writer) error {
-	if n := &c.Nodes; n.Group != "" && len(n.Names) == 0 && n.Count == 0 && n.Percent == 0 {
+	if n := &c.Nodes; (n.Group != "" || n.Labels != "") && len(n.Names) == 0 && n.Count == 0 && n.Percent == 0 {
 		n.All = true
 	}
 	var done fleet.Injected

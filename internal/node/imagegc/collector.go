@@ -21,6 +21,10 @@ import (
 // Every is the time between two collections of unused images.
 const Every = 5 * time.Minute
 
+// sayAgain is the shortest time between two events of one reason. A Node gets only a few warnings per hour, and other parts of the agent need
+// them too.
+const sayAgain = 15 * time.Minute
+
 // These are the reasons of the node's events, as upstream's kubelet writes them.
 const (
 	reasonNoCapacity = "InvalidDiskCapacity"
@@ -66,13 +70,14 @@ type Collector struct {
 
 	held    chan struct{} // has an element during a collection; only the goroutine that put it there uses the fields below
 	history *history
-	failed  bool              // the last collection failed
-	refused map[string]string // images that could not be removed, with the error
+	failed  string               // the error of the last collection; "": it did not fail
+	said    map[string]time.Time // when the last event of a reason was recorded
+	refused map[string]string    // images that could not be removed, with the error
 }
 
 // New returns a Collector; it does no IO.
 func New(cfg Config) *Collector {
-	c := &Collector{cfg: cfg, held: make(chan struct{}, 1), refused: map[string]string{}}
+	c := &Collector{cfg: cfg, held: make(chan struct{}, 1), said: map[string]time.Time{}, refused: map[string]string{}}
 	c.policy.Store(&cfg.Policy)
 	return c
 }
@@ -150,15 +155,30 @@ func (c *Collector) Collect(ctx context.Context) {
 	if c.hold(ctx) != nil {
 		return
 	}
-	again := c.failed && err != nil
-	c.failed = err != nil
-	c.release()
-	if err != nil {
-		c.cfg.Log.Warn("images not collected; trying again in 5 minutes", "err", err)
+	defer c.release()
+	if err == nil {
+		c.failed = ""
+		return
 	}
-	if again { // one failure may be accidental, so only the second is reported
-		c.cfg.NodeEvent(v1.EventTypeWarning, reasonFailed, err.Error())
+	level := slog.LevelWarn
+	if c.failed == err.Error() {
+		level = slog.LevelDebug // the log has said so
 	}
+	c.cfg.Log.Log(ctx, level, "images not collected; trying again in 5 minutes", "err", err)
+	if c.failed != "" { // one failure may be accidental, so only the second is reported
+		c.say(reasonFailed, err)
+	}
+	c.failed = err.Error()
+}
+
+// say records an event on the node, unless it has recorded one of this reason less than sayAgain ago. The caller holds c.held.
+func (c *Collector) say(reason string, err error) {
+	now := time.Now()
+	if last, ok := c.said[reason]; ok && now.Sub(last) < sayAgain {
+		return
+	}
+	c.said[reason] = now
+	c.cfg.NodeEvent(v1.EventTypeWarning, reason, err.Error())
 }
 
 // RemoveUnused removes every unused image that is old enough. It returns the number of images, and their size according to the
@@ -219,7 +239,7 @@ func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
 	switch {
 	case plan.NoCapacity:
 		err := errors.New("invalid capacity 0 on image filesystem")
-		c.cfg.NodeEvent(v1.EventTypeWarning, reasonNoCapacity, err.Error())
+		c.say(reasonNoCapacity, err)
 		errs = append(errs, err)
 	case plan.Free > 0:
 		errs = append(errs, c.forSpace(ctx, &plan, in.Disk, remove, &out))
@@ -249,7 +269,7 @@ func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before 
 	//lint:ignore ST1005 upstream's words, which tools read
 	err := fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", plan.Percent, size(before.Capacity), gained)
-	c.cfg.NodeEvent(v1.EventTypeWarning, reasonNotEnough, err.Error())
+	c.say(reasonNotEnough, err)
 	return err
 }
 

@@ -143,7 +143,7 @@ func TestCollectThatFails(t *testing.T) {
 		n.add("free", 50)
 		c := n.collector("", nil)
 		c.Collect(t.Context())
-		time.Sleep(5 * time.Minute)
+		time.Sleep(15 * time.Minute)
 		n.events = nil
 		c.Collect(t.Context())
 		if got := n.left(); got != "stuck" {
@@ -158,6 +158,7 @@ func TestCollectThatFails(t *testing.T) {
 		if len(n.events) == 0 || n.events[0] != "InvalidDiskCapacity: invalid capacity 0 on image filesystem" {
 			t.Errorf("events %q", n.events)
 		}
+		time.Sleep(15 * time.Minute)
 		n.no, n.other, n.events = false, 0, nil
 		c.Collect(t.Context())
 		n.listErr = errors.New("the runtime is away")
@@ -170,6 +171,51 @@ func TestCollectThatFails(t *testing.T) {
 			t.Errorf("two failures: events %q", n.events)
 		}
 	})
+}
+
+// While the collections fail for the same reason, that is logged once, and each of the node's events comes every 15 minutes. A failure after a
+// collection that succeeded is logged again.
+func TestFailureThatLastsIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		n := &node{other: 900, refuse: map[string]error{"sha256:stuck": errors.New("in use by a snapshot")}}
+		n.add("stuck", 50)
+		c := n.collector("", func(cfg *Config) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		hour := func() {
+			for range 12 {
+				c.Collect(t.Context())
+				time.Sleep(Every)
+			}
+		}
+		hour()
+		if full, failed := count(n.events, "FreeDiskSpaceFailed"), count(n.events, "ImageGCFailed"); full != 4 || failed != 4 {
+			t.Errorf("in an hour: %d and %d events: %q", full, failed, n.events)
+		}
+		if got := strings.Count(log.String(), "images not collected"); got != 2 { // in the first collection, the image is too new to be removed
+			t.Errorf("%d lines in the log:\n%s", got, &log)
+		}
+		n.other = 0
+		c.Collect(t.Context())
+		n.no, n.events = true, nil
+		hour()
+		if zero := count(n.events, "InvalidDiskCapacity"); zero != 4 {
+			t.Errorf("in an hour without a capacity: %d events: %q", zero, n.events)
+		}
+		if got := strings.Count(log.String(), "images not collected"); got != 3 {
+			t.Errorf("%d lines in the log:\n%s", got, &log)
+		}
+	})
+}
+
+// count returns how many of the events have a reason.
+func count(events []string, reason string) (n int) {
+	for _, e := range events {
+		if strings.HasPrefix(e, reason+": ") {
+			n++
+		}
+	}
+	return n
 }
 
 // Even if the disk reports a capacity of 0, the history file gets the time when an image was last used.

@@ -37,6 +37,8 @@ type container struct {
 	user        *runtimeapi.LinuxContainerUser
 	logPath     string
 	stopSignal  runtimeapi.Signal
+	stdin       bool
+	files       *files // what was copied into it; nil: nothing
 
 	state                      runtimeapi.ContainerState
 	created, started, finished int64 // nanoseconds of Unix time; 0: not yet
@@ -114,7 +116,7 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	c := &container{
 		id: id, name: name, sb: s, meta: cfg.Metadata, spec: same(&r.last.spec, cfg.Image), image: img, labels: cfg.Labels,
 		annotations: cfg.Annotations, mounts: cfg.Mounts, resources: same(&r.last.resources, cfg.GetLinux().GetResources()),
-		stopSignal: cfg.StopSignal, created: time.Now().UnixNano(),
+		stopSignal: cfg.StopSignal, stdin: cfg.Stdin, created: time.Now().UnixNano(),
 		user: r.userOf(cfg.GetLinux().GetSecurityContext(), img),
 	}
 	if r.cfg.KeepEnv {
@@ -277,7 +279,7 @@ func (r *Runtime) exit(c *container, how exit, now time.Time) {
 			c.reason = "Error"
 		}
 	}
-	c.prog, c.writes = nil, nil
+	c.prog, c.writes, c.files = nil, nil, nil
 	for _, w := range c.waiters {
 		close(w)
 	}

@@ -29,7 +29,7 @@ func (r *Runtime) command(id string, cmd []string) (command, error) {
 		r.mu.Unlock()
 		return command{}, err
 	}
-	info, healthy, env, do := r.info(c), c.healthy(time.Now()), environment(c.sb.hostname, c.env), c.do
+	info, healthy, env, do, copied := r.info(c), c.healthy(time.Now()), environment(c.sb.hostname, c.env), c.do, c.files.clone()
 	r.mu.Unlock()
 	if len(cmd) == 0 {
 		return command{}, errInvalid("cmd is required")
@@ -44,7 +44,7 @@ func (r *Runtime) command(id string, cmd []string) (command, error) {
 			return command{stdout: []byte(e.Stdout), stderr: []byte(e.Stderr), code: e.Code, answered: true}, nil
 		}
 	}
-	p := compileExec(cmd, env)
+	p := compileExec(cmd, env, copied)
 	if !healthy && (p.unknown || len(p.steps) == 0) && p.code == 0 {
 		return command{stderr: []byte("simulated failure\n"), code: 1, answered: true}, nil
 	}

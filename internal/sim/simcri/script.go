@@ -60,19 +60,21 @@ func environment(hostname string, own []*runtimeapi.KeyValue) map[string]string 
 	return env
 }
 
-// compileExec computes the program of a command in a container.
-func compileExec(cmd []string, env map[string]string) *program {
-	s := shell{env: env}
+// compileExec computes the program of a command in a container that has these files.
+func compileExec(cmd []string, env map[string]string, f *files) *program {
+	s := shell{env: env, files: f}
 	s.run(cmd)
 	return &s.p
 }
 
 // shell interprets a simple language: commands joined by ; && || and newlines, quotes, $NAME, output to /dev/termination-log or
 // to standard error, and for loops over words. Other loops run for ever. A pipe and & count as a semicolon. The conditions and all
-// branches of an if run, and test always succeeds. An unknown command succeeds at once in an exec, and is a server in a container.
+// branches of an if run, and test always succeeds. cat and ls know the files that were copied into the container. An unknown command succeeds at
+// once in an exec, and is a server in a container.
 type shell struct {
 	p           program
 	env         map[string]string
+	files       *files
 	messagePath string
 	main        bool
 	status      int32
@@ -136,6 +138,13 @@ func (s *shell) command(words []string, to redirect) {
 		if len(args) == 0 || args[0] == "-" {
 			s.p.readsStdin = true
 		}
+		for _, name := range args {
+			if content, ok := s.files.read(name); ok {
+				s.write(string(content), to)
+			}
+		}
+	case "ls":
+		s.ls(args, to)
 	case "env", "printenv":
 		for _, k := range slices.Sorted(maps.Keys(s.env)) {
 			s.write(k+"="+s.env[k]+"\n", to)
@@ -225,6 +234,19 @@ func (s *shell) echo(args []string, to redirect) {
 		text = unescape(text)
 	}
 	s.write(text+end, to)
+}
+
+// ls lists the files that were copied into the container.
+func (s *shell) ls(args []string, to redirect) {
+	dirs := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, "-") })
+	if len(dirs) == 0 {
+		dirs = []string{"/"}
+	}
+	for _, d := range dirs {
+		for _, name := range s.files.list(d) {
+			s.write(name+"\n", to)
+		}
+	}
 }
 
 func (s *shell) write(text string, to redirect) {

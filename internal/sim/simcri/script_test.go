@@ -15,7 +15,7 @@ func FuzzScript(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, script string) {
-		p := compileExec([]string{"sh", "-c", script}, map[string]string{"A": "b"})
+		p := compileExec([]string{"sh", "-c", script}, map[string]string{"A": "b"}, nil)
 		var last time.Duration
 		for _, s := range p.steps {
 			if s.at < last || s.at > p.took {
@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 		{script: doubled, want: "forever"},
 		{script: nested, want: "forever"},
 	} {
-		p := compileExec([]string{"sh", "-c", c.script}, map[string]string{"A": "b", "EMPTY": ""})
+		p := compileExec([]string{"sh", "-c", c.script}, map[string]string{"A": "b", "EMPTY": ""}, nil)
 		var out strings.Builder
 		for _, s := range p.steps {
 			if !s.stderr {

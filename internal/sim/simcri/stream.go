@@ -21,8 +21,33 @@ type streamer struct{ r *Runtime }
 // terminalSizes carries the new sizes of a terminal window. A simulated terminal ignores them.
 type terminalSizes = <-chan remotecommand.TerminalSize
 
-// interactive is an interactive shell: it runs each line of its input in the simple shell, until the input ends or the line is exit.
-func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) error {
+// shell is an interactive shell: it runs each line of its input in the simple shell, until the input ends, the line is exit, or the container
+// ends. It returns its exit code, and whether it ended by exit.
+func (s streamer) shell(ctx context.Context, id string, in io.Reader, out io.Writer, tty bool) (code int32, left bool, err error) {
+	ended, stop := s.r.ended(id)
+	defer stop()
+	done := make(chan struct{})
+	var read struct {
+		code int32
+		left bool
+		err  error
+	}
+	go func() { // ends when the stream server closes the connection
+		defer close(done)
+		read.code, read.left, read.err = s.readLines(id, in, out, tty)
+	}()
+	select {
+	case <-done:
+		return read.code, read.left, read.err
+	case <-ctx.Done():
+		return 0, false, ctx.Err()
+	case <-ended:
+		return killed.code, false, nil
+	}
+}
+
+// readLines does the work of shell.
+func (s streamer) readLines(id string, in io.Reader, out io.Writer, tty bool) (code int32, left bool, err error) {
 	prompt := func() {
 		if tty {
 			_, _ = io.WriteString(out, "sim# ")
@@ -44,13 +69,20 @@ func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) 
 		if tty {
 			_, _ = io.WriteString(out, line+"\r\n")
 		}
-		if line == "exit" {
-			return nil
+		if word, _, _ := strings.Cut(line, " "); word == "exit" {
+			c, err := s.r.command(id, []string{"sh", "-c", line})
+			if err != nil {
+				return 0, false, err
+			}
+			if c.prog != nil {
+				c.code = c.prog.code
+			}
+			return c.code, true, nil
 		}
 		if line != "" {
 			c, err := s.r.command(id, []string{"sh", "-c", line})
 			if err != nil {
-				return err
+				return 0, false, err
 			}
 			text := slices.Concat(c.stdout, c.stderr)
 			if c.prog != nil {
@@ -68,7 +100,7 @@ func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) 
 		}
 		prompt()
 	}
-	return lines.Err()
+	return 0, false, lines.Err()
 }
 
 // PortForward connects a stream to the HTTP server of the pod.
@@ -97,13 +129,20 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 	if err != nil {
 		return err
 	}
+	if do := s.r.copies(id, cmd); do != nil && !c.answered {
+		return exitError(do(ctx, in, out, errOut))
+	}
 	if c.answered {
 		_, _ = out.Write(c.stdout)
 		_, _ = errOut.Write(c.stderr)
 		return exitError(c.code)
 	}
 	if in != nil && len(cmd) == 1 && c.prog.unknown { // a shell or another unknown command, without arguments
-		return s.interactive(id, in, out, tty)
+		code, _, err := s.shell(ctx, id, in, out, tty)
+		if err != nil {
+			return err
+		}
+		return exitError(code)
 	}
 	ended, stop := s.r.ended(id)
 	defer stop()
@@ -152,9 +191,22 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 	return exitError(c.prog.code)
 }
 
-// Attach echoes its input, because a simulated process has no interactive output of its own.
-func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, _ io.WriteCloser, _ bool, _ terminalSizes) error {
-	if err := s.r.running(id); err != nil {
+// Attach connects to the first process of a container. If the container has an input (stdin) and its process is not cat, the process is an
+// interactive shell: exit ends it, and with it the container. Otherwise the process echoes its input, because it has no interactive output of
+// its own.
+func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, _ io.WriteCloser, tty bool, _ terminalSizes) error {
+	s.r.mu.Lock()
+	c, err := s.r.runningContainer(id)
+	shell := err == nil && c.stdin && (c.prog == nil || c.prog.unknown)
+	s.r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if shell && in != nil && out != nil {
+		code, left, err := s.shell(ctx, id, in, out, tty)
+		if left {
+			s.r.Exit(id, code, "", "")
+		}
 		return err
 	}
 	ended, stop := s.r.ended(id)

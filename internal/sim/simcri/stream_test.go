@@ -1,8 +1,10 @@
 package simcri_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -61,6 +63,132 @@ func TestStreams(t *testing.T) {
 	}
 	if _, err := r.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: s, Port: []int32{80}}); err != nil {
 		t.Errorf("port-forward: %v", err)
+	}
+}
+
+// kubectl run -it attaches to a shell: it runs each line, and exit ends it and the container with its code.
+func TestAttachToAShell(t *testing.T) {
+	t.Parallel()
+	r := simcri.New(simcri.Config{Images: []string{busybox}})
+	defer r.Close()
+	s := runSandbox(t, r, "p", nil)
+	serve(t, r)
+	for name, cmd := range map[string][]string{"default": nil, "shell": {"sh"}} {
+		req := createRequest(s, "p", name, 0)
+		req.Config.Stdin, req.Config.Command, req.Config.Args = true, cmd, nil
+		id := startContainer(t, r, req)
+		var resp *runtimeapi.AttachResponse
+		waitFor(t, func() (ok bool) {
+			var err error
+			resp, err = r.Attach(t.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdin: true, Stdout: true, Stderr: true})
+			return err == nil
+		})
+		if out, _, err := stream(t, resp.Url, "echo hello\nexit 3\necho never\n"); out != "hello\n" || err != nil {
+			t.Errorf("%s: %q %v", name, out, err)
+		}
+		st, err := r.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if err != nil || st.Status.State != runtimeapi.ContainerState_CONTAINER_EXITED || st.Status.ExitCode != 3 || st.Status.Reason != "Error" {
+			t.Errorf("%s: %+v %v", name, st.GetStatus(), err)
+		}
+	}
+}
+
+// Files can be copied into a container and out of it with the commands that kubectl cp runs. cat and ls show them. They end with the container,
+// and their number and size are bounded.
+func TestCopiedFiles(t *testing.T) {
+	t.Parallel()
+	r := simcri.New(simcri.Config{Images: []string{busybox}})
+	defer r.Close()
+	s := runSandbox(t, r, "p", nil)
+	req := createRequest(s, "p", "main", 0)
+	req.Config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/srv/data", HostPath: "/x"}}
+	id := startContainer(t, r, req)
+	serve(t, r)
+	waitFor(t, func() bool {
+		_, err := r.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true})
+		return err == nil
+	})
+	run := func(in string, cmd ...string) (string, string, error) {
+		t.Helper()
+		resp, err := r.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: cmd, Stdin: in != "", Stdout: true, Stderr: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream(t, resp.Url, in)
+	}
+	archive := func(files ...string) string { // name, content, name, content; a directory's name ends with a slash
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for i := 0; i < len(files); i += 2 {
+			h := &tar.Header{Name: files[i], Mode: 0o644, Size: int64(len(files[i+1]))}
+			if err := w.WriteHeader(h); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write([]byte(files[i+1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for dir, is := range map[string]bool{"/tmp": true, "/srv/data": true, "/srv": true, "/tmp/a": false, "/nowhere": false} {
+		if _, _, err := run("", "test", "-d", dir); (err == nil) != is {
+			t.Errorf("test -d %s: %v", dir, err)
+		}
+	}
+	if _, errOut, err := run(archive("a", "first\n", "d/", "", "d/b", "second\n", "../../../e", "up\n"), "tar", "-xmf", "-", "-C", "/tmp"); err != nil {
+		t.Fatal(errOut, err)
+	}
+	for cmd, want := range map[string]string{
+		"cat /tmp/a": "first\n", "cat /tmp/d/b": "second\n", "cat /tmp/e": "up\n", "cat /tmp/none": "", "ls /tmp": "a\nd\ne\n", "ls -l /tmp/d": "b\n",
+	} {
+		if out, _, err := run("", strings.SplitN(cmd, " ", 3)...); out != want || err != nil {
+			t.Errorf("%s: %q %v", cmd, out, err)
+		}
+	}
+	if out, _, err := run("", "sh", "-c", "cat /tmp/a /tmp/d/b; ls /tmp/d"); out != "first\nsecond\nb\n" || err != nil {
+		t.Errorf("in a script: %q %v", out, err)
+	}
+	if _, _, err := run("", "test", "-d", "/tmp/d"); err != nil {
+		t.Errorf("test -d of a copied directory: %v", err)
+	}
+	out, _, err := run("", "tar", "cf", "-", "/tmp/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for from := tar.NewReader(strings.NewReader(out)); ; {
+		h, err := from.Next()
+		if err != nil {
+			break
+		}
+		names = append(names, h.Name)
+	}
+	if got := strings.Join(names, " "); got != "tmp/d/ tmp/d/b" {
+		t.Errorf("tar cf: %s", got)
+	}
+	if _, errOut, err := run("", "tar", "cf", "-", "/none"); err == nil || !strings.Contains(errOut, "/none: Cannot stat: No such file or directory") {
+		t.Errorf("tar cf of nothing: %q %v", errOut, err)
+	}
+	if _, errOut, err := run("no archive"+strings.Repeat("x", 2000), "tar", "-xmf", "-", "-C", "/tmp"); err == nil || errOut == "" {
+		t.Errorf("no archive: %q %v", errOut, err)
+	}
+	if _, errOut, err := run(archive("big", strings.Repeat("x", 4<<20)), "tar", "-xmf", "-", "-C", "/tmp"); err == nil || !strings.Contains(errOut, "at most 4 MiB of copied files") {
+		t.Errorf("a big file: %q %v", errOut, err)
+	}
+	var many []string
+	for i := range 1001 {
+		many = append(many, fmt.Sprintf("f%d", i), "")
+	}
+	if _, errOut, err := run(archive(many...), "tar", "-xmf", "-", "-C", "/tmp"); err == nil || !strings.Contains(errOut, "at most 1000 copied files") {
+		t.Errorf("many files: %q %v", errOut, err)
+	}
+	r.Exit(id, 0, "", "")
+	id = startContainer(t, r, createRequest(s, "p", "main", 1))
+	if out, _, err := run("", "ls", "/tmp"); out != "" || err != nil {
+		t.Errorf("in the next container: %q %v", out, err)
 	}
 }
 
