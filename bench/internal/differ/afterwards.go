@@ -147,6 +147,46 @@ func (d *differ) startupAgain() bool {
 	})
 }
 
+// carriesOver reports whether only upstream's kubelet stopped an instance of a container whose startup or liveness probe had not failed often
+// enough for that, but had together with the failures of the instance before, which ended for another reason while its probe failed.
+func (d *differ) carriesOver() bool {
+	return slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		for attempt, in := range d.upstream.instances(name) {
+			before, other := d.upstream.instances(name)[attempt-1], d.wherry.instances(name)[attempt]
+			if attempt%lifeAttempts == 0 || before == nil || other == nil || !in.stopsBefore(d.upstream.Deleted) ||
+				other.stopsBefore(d.wherry.Created.Add(in.stopped.Sub(d.upstream.Created)+late)) {
+				continue
+			}
+			for _, probe := range []string{"startup", "liveness"} {
+				p := d.c.probe(name, probe)
+				if p == nil {
+					continue
+				}
+				play := d.c.play(name, (attempt-1)%lifeAttempts)
+				ends := play.Runs
+				if !before.stopped.IsZero() {
+					ends = before.stopped.Sub(before.began)
+				}
+				own := d.mostFailures(name, probe, d.c.play(name, attempt%lifeAttempts), in.stopped.Sub(in.began))
+				if old := d.mostFailures(name, probe, play, ends); old > 0 && own > 0 && old < p.FailureThreshold && own < p.FailureThreshold && old+own >= p.FailureThreshold {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
+// mostFailures returns how often a probe of an instance may have failed in a row at the time at after the start of the instance. An agent that
+// counts an initialDelaySeconds from a whole second asks up to a second earlier than another one.
+func (d *differ) mostFailures(name, probe string, p Play, at time.Duration) int32 {
+	first, until := d.c.fails(name, probe, p)
+	if from := first.first - time.Second; from <= at && at <= until+probed {
+		return int32((at-from)/time.Second) + 1
+	}
+	return 0
+}
+
 // ownNever reports whether the sandbox was lost, and only upstream's kubelet ran a container again whose own restartPolicy is Never.
 func (d *differ) ownNever() bool {
 	return d.c.losesSandbox() && slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {

@@ -30,6 +30,75 @@ func TestAStartupProbeAfterARestart(t *testing.T) {
 	}
 }
 
+// Only upstream's kubelet stops a container whose startup probe has failed once. That is a decided (intended) difference if the probe of the instance
+// before, whose image was changed, had failed too, and both together are as many failures as the threshold.
+func TestFailuresOfTheInstanceBefore(t *testing.T) {
+	for threshold, root := range map[int32]string{3: classCarriedOver, 8: "", 1: ""} {
+		c := oneContainer()
+		c.Acts = []Act{{At: 4 * second, Do: SetImage, Container: "main-0"}}
+		c.Spec.Containers[0].StartupProbe = &v1.Probe{FailureThreshold: threshold, InitialDelaySeconds: 3}
+		c.Plays = map[string][]Play{"main-0": {{Fails: map[string]Window{"startup": {To: 4 * second}}}}}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.call(4, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+			l.runs(4.1, "main-0", 1)
+		}
+		u.call(7.1, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 8})
+		w.call(40, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 8})
+		if got := newDiffer(c, u.Trace, w.Trace, never).root(); got != root {
+			t.Errorf("a threshold of %d: %q, want %q", threshold, got, root)
+		}
+	}
+}
+
+// A container that ignores SIGTERM exits by itself during its grace period, or is killed at its end: the times of its starts decide that.
+func TestAnExitInAGracePeriodThatIsIgnored(t *testing.T) {
+	for runs, itself := range map[time.Duration]bool{12 * second: true, 15 * second: false} {
+		c := oneContainer()
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: runs, Code: 3, Term: TermIgnored}}}
+		u, w := newLife(), newLife()
+		u.runs(37.8, "main-0", 1)
+		w.runs(34.1, "main-0", 1)
+		for _, l := range []*life{&u, &w} {
+			l.call(40, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 8})
+		}
+		if got := newDiffer(c, u.Trace, w.Trace, never).lastEndsItself("main-0"); got != itself {
+			t.Errorf("runs for %v: %t, want %t", runs, got, itself)
+		}
+	}
+}
+
+// Two containers start late by decision. An instance of the second that one agent does not come to any more is a consequence, too.
+func TestTheSecondLateContainer(t *testing.T) {
+	for late, class := range map[float64][]string{
+		21: {"time of StartContainer of main#2 after an exit, which followed a stop: Wherry is later"},
+		12: {"calls of main: only upstream has a further instance"},
+	} {
+		c := twoContainers()
+		c.Plays = map[string][]Play{"main-1": {{}, {Exits: true, Runs: 6 * second, Code: 1}}}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.runs(0, "main-1", 0)
+			l.call(5, Call{Verb: "StopContainer", Container: "main-1", Timeout: 2})
+			l.runs(5.1, "main-1", 1)
+		}
+		u.runs(11.8, "main-1", 2)
+		u.runs(32, "main-1", 3)
+		w.runs(late, "main-1", 2)
+		if late == 21 { // another container is late before
+			for _, l := range []*life{&u, &w} {
+				l.call(1, Call{Verb: "StopContainer", Container: "main-0", Timeout: 2})
+				l.runs(1.1, "main-0", 1)
+				l.call(2.1, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 2})
+			}
+			u.runs(2.2, "main-0", 2)
+			w.runs(12.2, "main-0", 2)
+			class = []string{"time of StartContainer of main#2 after a stop: Wherry is later"}
+		}
+		want(t, Compare(c, u.Trace, w.Trace), class...)
+	}
+}
+
 // Only upstream's kubelet starts a container again. After the loss of the sandbox, this is a decided (intended) difference if the container's
 // own restartPolicy is Never.
 func TestAPolicyNeverOfItsOwn(t *testing.T) {

@@ -180,9 +180,10 @@ type differ struct {
 	c                *Case
 	upstream, wherry *Trace
 	level            Level
-	late             *delay        // the first start or stop that one agent made late; nil: none
-	waited           time.Duration // when a decided wait of one agent began that lasted until the pod ended; never: none
-	before           time.Duration // time of the Crossing; what comes after it is not compared; never: everything is compared
+	late             *delay            // the first start or stop that one agent made late; nil: none
+	lates            map[string]*delay // the first late start of each container that has one
+	waited           time.Duration     // when a decided wait of one agent began that lasted until the pod ended; never: none
+	before           time.Duration     // time of the Crossing; what comes after it is not compared; never: everything is compared
 	found            []Difference
 	excused          map[string]int
 	extras           map[extra]time.Time // instances that only one agent started, with the time of their creation

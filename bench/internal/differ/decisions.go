@@ -257,6 +257,11 @@ var Decisions = []Decision{
 		Notice: `A restart of the agent restarts no container whose startup probe fails later.`,
 	},
 	{
+		Class:  classCarriedOver,
+		Why:    `"After a probe fails failureThreshold times in a row, Kubernetes considers that the overall check has failed". Upstream's kubelet goes on counting when the container is replaced because it has exited or its image was changed, so one failed check can be enough to kill the new instance.`,
+		Notice: "A container that has just started may fail as many checks as its failureThreshold allows.",
+	},
+	{
 		Class:  classChangedInHook,
 		Rare:   true,
 		Why:    "No documentation says that a change of the image waits for a postStart hook of the old version. Upstream's kubelet waits for the hook in the pod's only routine.",
@@ -352,7 +357,6 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classWaitsInNextLife,
-		Rare:   true,
 		Why:    `A waiting container "is still running the operations it requires in order to complete start up", and PodInitializing says that these are the init containers. Upstream's kubelet shows the container of the old version of the pod, which has ended, until that of the new one runs.`,
 		Notice: "kubectl get pods shows Init:0/1 for a static pod that has come back, and not Error.",
 	},

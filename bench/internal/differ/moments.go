@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,9 @@ func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	ends, until := in.began.Add(p.Runs), in.stopped.Add(late)
 	if slices.Contains(in.calls, "preStop") { // the container may exit while its preStop hook runs
 		until = until.Add(time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 0)) * time.Second)
+	}
+	if grace := in.least(); p.Term == TermIgnored && grace < math.MaxInt64 { // it may exit at any time until it is killed
+		until = later(until, in.stopped.Add(time.Duration(grace)*time.Second))
 	}
 	return p.Exits && ends.After(in.stopped.Add(-late)) && ends.Before(until)
 }

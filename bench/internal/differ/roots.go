@@ -36,6 +36,7 @@ const (
 	classProbedAfter    = "a container is probed when the postStart hook of another one has ended: only upstream"
 	classSidecarInEnd   = "a sidecar is restarted while the last main container ends for a failed probe: only Wherry"
 	classStartupAgain   = "a container that has started has its startup probe again after a restart of the agents: only upstream"
+	classCarriedOver    = "failed probes of a container's last instance count for the next one: only upstream"
 	classOwnNever       = "a container whose own restartPolicy is Never runs again in a new sandbox: only upstream"
 	classHookFailsInEnd = "a container whose postStart hook fails after the pod's deletion has the pod's grace period instead of the deletion's: only upstream"
 	classDeletedInStop  = "the grace period of a deletion begins when a container that is restarted has ended: only upstream"
@@ -88,6 +89,8 @@ func (d *differ) root() string {
 		return classDeletedInStop
 	case d.startupAgain():
 		return classStartupAgain
+	case d.carriesOver():
+		return classCarriedOver
 	case d.ownNever():
 		return classOwnNever
 	case d.hookResent():

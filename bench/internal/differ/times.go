@@ -105,7 +105,12 @@ func (d *differ) byDecision(name string, attempt uint32) bool {
 	if d.late != nil && d.late.start && d.late.attempt >= lifeAttempts && attempt >= lifeAttempts && Decided(d.late.class()) {
 		return true // the next life of the static pod is late as a whole
 	}
-	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
+	for _, l := range []*delay{d.late, d.lates[name]} {
+		if l != nil && l.start && l.name == name && attempt >= l.attempt && Decided(l.class()) {
+			return true
+		}
+	}
+	return false
 }
 
 // never returns a delay for a container instance that one agent did not start: Wherry if wherry is true, otherwise upstream's kubelet. It
@@ -147,8 +152,10 @@ func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool 
 // backOff is the wait before the second restart of a container. It doubles with each further restart.
 const backOff = 10 * time.Second
 
-// times returns the first start or stop that one agent made too late, which makes everything after it late too; nil: there is none.
+// times returns the first start or stop that one agent made too late, which makes everything after it late too; nil: there is none. It sets
+// lates.
 func (d *differ) times() *delay {
+	d.lates = map[string]*delay{}
 	upstream, wherry := d.timesSoFar(d.upstream), d.timesSoFar(d.wherry)
 	var first *delay
 	for _, k := range slices.Sorted(maps.Keys(upstream)) {
@@ -179,6 +186,9 @@ func (d *differ) times() *delay {
 		}
 		if first == nil || min(u, w) < min(first.upstream, first.wherry) {
 			first = l
+		}
+		if of := d.lates[name]; l.start && (of == nil || l.attempt < of.attempt) {
+			d.lates[name] = l
 		}
 	}
 	return first
