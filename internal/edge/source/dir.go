@@ -31,8 +31,8 @@ const gather = 20 * time.Millisecond
 // Dir reads the manifests in a directory, or one file: KubeletConfiguration.staticPodPath.
 //
 // "The kubelet ignores files starting with dots when scanning the specified directory"; Dir also ignores
-// subdirectories, and files whose names do not end in .yaml, .yml or .json. If a file is removed, its pods end; if a file cannot be
-// read or is wrong, its pods continue.
+// subdirectories, and files whose names show that they are no manifests, such as backups (see isManifest). If a file is removed, its pods
+// end; if a file cannot be read or is wrong, its pods continue.
 type Dir struct {
 	Config
 	Path string
@@ -281,18 +281,29 @@ func (s *scan) list() ([]string, error) {
 		if strings.HasPrefix(name, ".") || e.IsDir() {
 			continue
 		}
-		switch filepath.Ext(name) {
-		case ".yaml", ".yml", ".json":
+		if isManifest(name) {
 			out = append(out, filepath.Join(s.Path, name))
-		default:
-			passed[name] = true
-			if !s.passed[name] {
-				s.Log.Info("ignoring a file whose name does not end in .yaml, .yml or .json", "path", filepath.Join(s.Path, name))
-			}
+			continue
+		}
+		passed[name] = true
+		if !s.passed[name] {
+			s.Log.Info("ignoring a file whose name has another ending than .yaml, .yml, .json or .manifest", "path", filepath.Join(s.Path, name))
 		}
 	}
 	s.passed = passed
 	return out, nil
+}
+
+// isManifest reports whether a file of this name is read. Upstream's kubelet reads files of all names, and some installers give their
+// manifests the ending .manifest, or none. Files with other endings are mostly backups of manifests.
+func isManifest(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json", ".manifest":
+		return true
+	case "":
+		return !strings.HasSuffix(name, "~")
+	}
+	return false
 }
 
 // read reads one file. It follows a link, because the files of mounted ConfigMaps are links.

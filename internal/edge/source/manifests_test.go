@@ -286,6 +286,25 @@ func TestTwoFilesWithOnePod(t *testing.T) {
 	})
 }
 
+// Upstream's kubelet reads files of all names. Some installers give their manifests the ending .manifest, or none: on their nodes the
+// control plane would not start if Dir read only .yaml, .yml and .json. Backups with an ending of their own are not read.
+func TestDirReadsManifestsOfOtherNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, want := range map[string]string{
+		"a.manifest": "a", "b": "b", "c.yaml": "c",
+		"c.yaml.bak": "no-1", "c.yaml~": "no-2", "b~": "no-3", ".d": "no-4", "e.yaml.off": "no-5",
+	} {
+		write(t, filepath.Join(dir, name), podText(want, "i:1"))
+	}
+	inDir(t, dir, func(w *wanted) {
+		w.expect(t, "manifests of other names", "a-n i:1", "b-n i:1", "c-n i:1")
+		if len(w.wrongs) > 0 {
+			t.Errorf("reported %q", w.wrongs)
+		}
+	})
+}
+
 // If the kernel reports events, the source notices without delay that a file changes, that a directory is created later, and that a
 // directory is replaced.
 func TestDirNoticesChanges(t *testing.T) {
