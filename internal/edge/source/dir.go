@@ -211,7 +211,9 @@ func (s *scan) look() (unsettled bool) {
 		s.Log.Info("the static pods' path is readable again", "path", s.Path)
 	}
 	if changed || (!s.answered && !unsettled) || s.held.satisfied() {
-		whole := s.answered || (!unsettled && !failed)
+		// A file that cannot be read does not delay the answer: it puts the source in doubt (see Config.Doubt), so no static pod ends. Without
+		// an answer, the node would neither end deleted pods nor evict pods nor remove images.
+		whole := s.answered || !unsettled
 		s.held.publish(whole)
 		s.answered = whole
 	}

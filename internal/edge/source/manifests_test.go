@@ -27,6 +27,7 @@ import (
 type wanted struct {
 	mu       sync.Mutex
 	answered bool
+	doubt    bool // the last argument of Doubt
 	replaces int
 	empties  int // calls of Replace without a pod
 	pods     map[types.UID]*v1.Pod
@@ -78,6 +79,12 @@ func (w *wanted) wrong(err error) {
 	w.wrongs = append(w.wrongs, err.Error())
 }
 
+func (w *wanted) doubts(_ pod.Source, doubt bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.doubt = doubt
+}
+
 func (w *wanted) emptied() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +117,7 @@ func (w *wanted) expect(t *testing.T, when string, want ...string) {
 }
 
 func (w *wanted) config() Config {
-	return Config{NodeName: "n", Target: w, Objects: objectsOf{w}, Wrong: w.wrong, Log: slog.New(slog.DiscardHandler)}
+	return Config{NodeName: "n", Target: w, Objects: objectsOf{w}, Wrong: w.wrong, Doubt: w.doubts, Log: slog.New(slog.DiscardHandler)}
 }
 
 func podText(name, image string) string {
@@ -283,25 +290,6 @@ func TestTwoFilesWithOnePod(t *testing.T) {
 		}
 		nextLook()
 		w.expect(t, "it is gone", "a-n i:2")
-	})
-}
-
-// Upstream's kubelet reads files of all names. Some installers give their manifests the ending .manifest, or none: on their nodes the
-// control plane would not start if Dir read only .yaml, .yml and .json. Backups with an ending of their own are not read.
-func TestDirReadsManifestsOfOtherNames(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, want := range map[string]string{
-		"a.manifest": "a", "b": "b", "c.yaml": "c",
-		"c.yaml.bak": "no-1", "c.yaml~": "no-2", "b~": "no-3", ".d": "no-4", "e.yaml.off": "no-5",
-	} {
-		write(t, filepath.Join(dir, name), podText(want, "i:1"))
-	}
-	inDir(t, dir, func(w *wanted) {
-		w.expect(t, "manifests of other names", "a-n i:1", "b-n i:1", "c-n i:1")
-		if len(w.wrongs) > 0 {
-			t.Errorf("reported %q", w.wrongs)
-		}
 	})
 }
 
