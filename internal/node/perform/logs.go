@@ -135,7 +135,7 @@ func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	var orphans []types.UID
 	err := eachEntry(d.Root, func(_ *hostfs.UntrustedDir, e fs.DirEntry) error {
 		parts := strings.SplitN(e.Name(), "_", 3)
-		if len(parts) == 3 && parts[2] != "" && e.IsDir() && !known(types.UID(parts[2])) {
+		if len(parts) == 3 && parts[2] != "" && pod.PathSegment(parts[2]) && e.IsDir() && !known(types.UID(parts[2])) {
 			orphans = append(orphans, types.UID(parts[2]))
 		}
 		if len(orphans) == maxOrphans {

@@ -51,12 +51,13 @@ func TestLogsOfAPodKnownByItsUID(t *testing.T) {
 	}
 }
 
-// A killed agent may leave only the logs of a pod. Orphans finds them.
+// A killed agent may leave only the logs of a pod. Orphans finds them. A directory that a container made under /var/log, and whose name ends like
+// that of a parent directory, is not the log directory of a pod.
 func TestOrphanLogs(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	d := &LogDirs{Root: root, RemoveTree: os.RemoveAll}
-	for _, dir := range []string{"ns_web_u1", "ns_web_u2", "something-else", "not_a.pod_"} {
+	for _, dir := range []string{"ns_web_u1", "ns_web_u2", "something-else", "not_a.pod_", "a_b_.", "a_b_.."} {
 		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
