@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -67,5 +68,45 @@ func TestLogDirectoryOfAContainerThatStartsLater(t *testing.T) {
 		if err := os.RemoveAll(root); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// remover is a runtime that removes containers.
+type remover struct {
+	runtimeapi.RuntimeServiceClient
+}
+
+func (remover) RemoveContainer(context.Context, *runtimeapi.RemoveContainerRequest, ...grpc.CallOption) (*runtimeapi.RemoveContainerResponse, error) {
+	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+// removed notes the attempts whose logs are removed.
+type removed struct {
+	NoLogs
+	attempts []uint32
+}
+
+func (r *removed) Remove(_ pod.Ref, _ string, attempt uint32) error {
+	r.attempts = append(r.attempts, attempt)
+	return nil
+}
+
+// If a runtime has two containers with one name and attempt, they have one log. The removal of one of them does not remove the log of the
+// other, which may run.
+func TestRemovedContainerWhoseLogAnotherHas(t *testing.T) {
+	t.Parallel()
+	logs := &removed{}
+	x := New(Config{CRI: cri.New(cri.Config{Runtime: remover{}}), Logs: logs})
+	obs := &pod.Observed{Containers: []pod.Container{
+		{Name: "main", ID: "twin-a", Attempt: 2, State: pod.StateRunning}, {Name: "main", ID: "twin-b", Attempt: 2, State: pod.StateExited},
+		{Name: "main", ID: "older", Attempt: 1, State: pod.StateExited}, {Name: "other", ID: "other", Attempt: 1, State: pod.StateExited},
+	}}
+	for _, id := range []string{"twin-b", "older"} {
+		if o := x.Do(t.Context(), pod.Job{Observed: obs, Action: pod.Action{Op: pod.OpRemoveContainer, ID: id}}); o.Err != nil {
+			t.Fatal(o.Err)
+		}
+	}
+	if !slices.Equal(logs.attempts, []uint32{1}) {
+		t.Errorf("the logs of the attempts %v were removed, want that of 1", logs.attempts)
 	}
 }
