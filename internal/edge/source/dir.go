@@ -25,6 +25,9 @@ import (
 // replaced changes again soon.
 const settle = 200 * time.Millisecond
 
+// restless is how long the first answer waits for a file that changes again and again.
+const restless = 10 * time.Second
+
 // gather is how long Dir collects events before it reads the files.
 const gather = 20 * time.Millisecond
 
@@ -154,6 +157,7 @@ type text struct {
 type sighting struct {
 	text
 	since time.Time
+	began time.Time // since when the file has changed again and again
 }
 
 // scan holds the state of the files that Run has read.
@@ -176,7 +180,7 @@ func (s *scan) look() (unsettled bool) {
 		s.say("cannot read the static pods' path; the pods that were read before stay", err)
 		return false
 	}
-	changed, failed := false, false
+	changed, failed, waits := false, false, false // waits: a complete answer waits for a file to settle
 	for name := range s.held.parts {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -192,7 +196,7 @@ func (s *scan) look() (unsettled bool) {
 		}
 		switch {
 		case now == s.taken[name] && s.removed[name]:
-			unsettled = true
+			unsettled, waits = true, true
 			if s.settled(name, now) { // end the removed file's pods now; the next look uses the file again
 				s.take(name, text{}, nil)
 				changed = true
@@ -202,18 +206,21 @@ func (s *scan) look() (unsettled bool) {
 		case s.settled(name, now):
 			s.take(name, now, data)
 			changed = true
+		case !s.answered && time.Since(s.coming[name].began) >= restless: // the first answer has to come, even if the file never settles
+			unsettled, changed = true, true
+			s.held.wrong(name, fmt.Errorf("%s changes again and again; write it in another directory, and move it here when it is complete", name))
 		default:
-			unsettled = true
+			unsettled, waits = true, true
 		}
 	}
 	if s.broken && !failed {
 		s.broken = false
 		s.Log.Info("the static pods' path is readable again", "path", s.Path)
 	}
-	if changed || (!s.answered && !unsettled) || s.held.satisfied() {
+	if changed || (!s.answered && !waits) || s.held.satisfied() {
 		// A file that cannot be read does not delay the answer: it puts the source in doubt (see Config.Doubt), so no static pod ends. Without
 		// an answer, the node would neither end deleted pods nor evict pods nor remove images.
-		whole := s.answered || !unsettled
+		whole := s.answered || !waits
 		s.held.publish(whole)
 		s.answered = whole
 	}
@@ -226,7 +233,11 @@ func (s *scan) has(name string) bool { return s.held.parts[name] != nil }
 func (s *scan) settled(name string, now text) bool {
 	before, ok := s.coming[name]
 	if !ok || before.text != now {
-		s.coming[name] = sighting{now, time.Now()}
+		at := time.Now()
+		if !ok {
+			before.began = at
+		}
+		s.coming[name] = sighting{now, at, before.began}
 		return false
 	}
 	return time.Since(before.since) >= settle

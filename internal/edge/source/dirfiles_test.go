@@ -1,11 +1,15 @@
 package source
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Upstream's kubelet reads files of all names. Some installers give their manifests the ending .manifest, or none: on their nodes the
@@ -60,4 +64,40 @@ func TestDirAnswersBesideAManifestThatCannotBeRead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A manifest that changes all the time while the agent starts counts as one that cannot be read, so it does not keep the source from answering.
+// It is used when it has settled.
+func TestDirAnswersBesideAManifestThatKeepsChanging(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir, w := t.TempDir(), &wanted{}
+		a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+		write(t, a, podText("a", "i:1"))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- (&Dir{Config: w.config(), Path: dir, Period: 20 * time.Second}).Run(ctx) }()
+		for i := range 150 {
+			write(t, filepath.Join(dir, ".b"), podText("b", fmt.Sprint("i:", i)))
+			if err := os.Rename(filepath.Join(dir, ".b"), b); err != nil { // so that each look finds a whole file
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		w.expect(t, "while one changes", "a-n i:1")
+		if !w.answered || !w.doubt || len(w.wrongs) != 1 || !strings.Contains(w.wrongs[0], b) {
+			t.Errorf("answered %t, in doubt %t, reported %q", w.answered, w.doubt, w.wrongs)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.expect(t, "settled", "a-n i:1", "b-n i:149")
+		if w.doubt {
+			t.Error("the source is in doubt although each manifest is read")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
