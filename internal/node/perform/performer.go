@@ -236,14 +236,14 @@ func container(p *v1.Pod, name string) (*v1.Container, error) {
 	return nil, fmt.Errorf("container %q is not in the pod's spec", name)
 }
 
-// podIPs returns the addresses of the pod; p may be nil.
+// podIPs returns the addresses that the API shows of the pod, the primary one first; p may be nil.
 func podIPs(o *pod.Observed, hostIPs []string, p *v1.Pod) []string {
 	s := o.NewestSandbox()
 	switch {
 	case p != nil && p.Spec.HostNetwork, p == nil && s != nil && s.HostNetwork:
 		return hostIPs
 	case s != nil:
-		return s.IPs
+		return pod.Addresses(s.IPs, hostIPs)
 	}
 	return nil
 }

@@ -121,6 +121,9 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	if err != nil {
 		return nil, "", err
 	}
+	if !p.Spec.HostNetwork {
+		ips = sandbox.IPs // the hosts file names all addresses
+	}
 	mounts, err := x.mounts(ctx, job, volume.MountInput{Pod: p, Container: c, Env: env, RecursiveReadOnly: facts.RecursiveReadOnly[handler]}, ips, handler)
 	if err != nil {
 		return nil, "", err
