@@ -250,8 +250,8 @@ func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
 	case resp.StatusCode < 200 || resp.StatusCode >= 400:
 		// The message does not contain the body, because the body is data of the application, and other people can read events.
 		return Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)
-	case err != nil:
-		return Failure, fmt.Sprintf("read response of %s: %v", req.URL, err)
+	case err != nil: // the status indicates success, and an application may send the body slowly; upstream's kubelet learns nothing from it either
+		return Unknown, fmt.Sprintf("read response of %s: %v", req.URL, err)
 	case resp.StatusCode >= 300:
 		return Warning, fmt.Sprintf("Probe terminated redirects, Response body: %s", body)
 	}
