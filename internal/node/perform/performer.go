@@ -106,11 +106,12 @@ type Facts struct {
 	HostIPs     []string
 	Allocatable v1.ResourceList
 	ClusterDNS  []string
-	// HostResolv is the node's resolver configuration.
-	HostResolv *runtimeapi.DNSConfig
-	NodeHosts  []byte
-	LogRoot    string
-	Spec       crispec.Policy
+	// HostResolv is the node's resolver configuration. HostResolvErr says why its file (resolvConf) cannot be read; nil: it can.
+	HostResolv    *runtimeapi.DNSConfig
+	HostResolvErr error
+	NodeHosts     []byte
+	LogRoot       string
+	Spec          crispec.Policy
 	// RecursiveReadOnly has the runtime handlers that support recursive read-only mounts.
 	RecursiveReadOnly map[string]bool
 	// UserNamespaces has the runtime handlers that support user namespaces.
