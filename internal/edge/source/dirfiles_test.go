@@ -25,8 +25,8 @@ func TestDirReadsManifestsOfOtherNames(t *testing.T) {
 	}
 	inDir(t, dir, func(w *wanted) {
 		w.expect(t, "manifests of other names", "a-n i:1", "b-n i:1", "c-n i:1")
-		if len(w.wrongs) > 0 {
-			t.Errorf("reported %q", w.wrongs)
+		if _, _, wrongs := w.state(); len(wrongs) > 0 {
+			t.Errorf("reported %q", wrongs)
 		}
 	})
 }
@@ -49,8 +49,8 @@ func TestDirAnswersBesideAManifestThatCannotBeRead(t *testing.T) {
 			}
 			inDir(t, dir, func(w *wanted) {
 				w.expect(t, "at first", "a-n i:1")
-				if !w.answered || !w.doubt || len(w.wrongs) != 1 || !strings.Contains(w.wrongs[0], b) {
-					t.Errorf("answered %t, in doubt %t, reported %q", w.answered, w.doubt, w.wrongs)
+				if answered, doubt, wrongs := w.state(); !answered || !doubt || len(wrongs) != 1 || !strings.Contains(wrongs[0], b) {
+					t.Errorf("answered %t, in doubt %t, reported %q", answered, doubt, wrongs)
 				}
 				if err := os.Remove(b); err != nil {
 					t.Fatal(err)
@@ -58,7 +58,7 @@ func TestDirAnswersBesideAManifestThatCannotBeRead(t *testing.T) {
 				write(t, b, podText("b", "i:1"))
 				nextLook()
 				w.expect(t, "readable", "a-n i:1", "b-n i:1")
-				if w.doubt {
+				if _, doubt, _ := w.state(); doubt {
 					t.Error("the source is in doubt although each manifest is read")
 				}
 			})
@@ -86,13 +86,13 @@ func TestDirAnswersBesideAManifestThatKeepsChanging(t *testing.T) {
 		}
 		synctest.Wait()
 		w.expect(t, "while one changes", "a-n i:1")
-		if !w.answered || !w.doubt || len(w.wrongs) != 1 || !strings.Contains(w.wrongs[0], b) {
-			t.Errorf("answered %t, in doubt %t, reported %q", w.answered, w.doubt, w.wrongs)
+		if answered, doubt, wrongs := w.state(); !answered || !doubt || len(wrongs) != 1 || !strings.Contains(wrongs[0], b) {
+			t.Errorf("answered %t, in doubt %t, reported %q", answered, doubt, wrongs)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		w.expect(t, "settled", "a-n i:1", "b-n i:149")
-		if w.doubt {
+		if _, doubt, _ := w.state(); doubt {
 			t.Error("the source is in doubt although each manifest is read")
 		}
 		cancel()

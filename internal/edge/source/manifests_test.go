@@ -85,6 +85,13 @@ func (w *wanted) doubts(_ pod.Source, doubt bool) {
 	w.doubt = doubt
 }
 
+// state returns whether the source has answered, whether it is in doubt, and which errors it reported.
+func (w *wanted) state() (answered, doubt bool, wrongs []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.answered, w.doubt, slices.Clone(w.wrongs)
+}
+
 func (w *wanted) emptied() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -91,12 +91,12 @@ func TestURLAnswersWithAWrongManifest(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		w.expect(t, "one of two is wrong", "a-n i:1")
-		if !w.answered || !w.doubt || len(w.wrongs) != 1 {
-			t.Errorf("answered %t, in doubt %t, reported %q", w.answered, w.doubt, w.wrongs)
+		if answered, doubt, wrongs := w.state(); !answered || !doubt || len(wrongs) != 1 {
+			t.Errorf("answered %t, in doubt %t, reported %q", answered, doubt, wrongs)
 		}
 		nextLook()
 		w.expect(t, "corrected", "a-n i:1", "b-n i:1")
-		if w.doubt {
+		if _, doubt, _ := w.state(); doubt {
 			t.Error("the source is in doubt although its manifest is correct")
 		}
 		cancel()
