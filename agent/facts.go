@@ -125,7 +125,7 @@ func (a *Agent) performFacts() perform.Facts {
 	}
 	if a.deps.Machine.real {
 		f.NodeHosts = readFile("/etc/hosts")
-		f.HostResolv = a.resolver.Read()
+		f.HostResolv, f.HostResolvErr = a.resolver.Read()
 	}
 	a.facts.Put(ticket, f)
 	return f

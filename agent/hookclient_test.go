@@ -62,7 +62,8 @@ func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 	}
 }
 
-// The hook client does not wait for the end of an endless body, it fails on endless headers, and it takes a redirect as an answer.
+// The hook client does not wait for the end of an endless body, it fails on endless headers and redirects, and it takes a redirect to another host as
+// an answer. It follows other redirects, as upstream's kubelet does: a server may redirect the path of a hook to the one that does the work.
 func TestHooksTakeAnyAnswer(t *testing.T) {
 	t.Parallel()
 	endless := func(start, again string) answering {
@@ -88,6 +89,20 @@ func TestHooksTakeAnyAnswer(t *testing.T) {
 				_, _ = io.WriteString(conn, "HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n")
 			}
 		}, 302},
+		"redirect to a path": {func(conn net.Conn) {
+			defer conn.Close()
+			if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil && r.URL.Path == "/" {
+				_, _ = io.WriteString(conn, "HTTP/1.1 301 Moved Permanently\r\nLocation: /drain/\r\nContent-Length: 0\r\n\r\n")
+			} else if err == nil && r.URL.Path == "/drain/" {
+				_, _ = io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+			}
+		}, 202},
+		"endless redirects": {func(conn net.Conn) {
+			defer conn.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n")
+			}
+		}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://pod/", nil)

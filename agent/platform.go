@@ -292,16 +292,14 @@ func (g *platform) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 
 // hookClient returns the client for httpGet hooks. It does not verify certificates, as documented for the scheme HTTPS. It
 // has no timeout: a preStop hook may take the whole grace period, and a postStart hook may take as long as its container
-// runs. It follows no redirect. Every answer counts as a success. So the client reads only the headers, at most 64 KiB, and
-// not the body, which may have no end.
+// runs. It follows redirects as a probe does. Every answer counts as a success. So the client reads only the headers, at most
+// 64 KiB, and not the body, which may have no end.
 func hookClient(d probe.Dialer) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext: d.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse
-		},
+		CheckRedirect: probe.FollowOnHost,
 	}
 }
 

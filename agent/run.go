@@ -63,7 +63,7 @@ func (a *Agent) start(ctx context.Context) error {
 	if _, err := a.node.ReadMachine(); err != nil {
 		a.log.Error("the machine's facts cannot be read; trying again with the node's status", "err", err)
 	}
-	a.resolver.Read() // reports a wrong resolver file also on a node without pods; otherwise only container starts read the file
+	_, _ = a.resolver.Read() // reports a wrong resolver file also on a node without pods; otherwise only container starts read the file
 	return nil
 }
 

@@ -1,8 +1,6 @@
 package podstatus
 
 import (
-	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -183,19 +181,7 @@ func (d *derivation) sandboxIPs() []string {
 		}
 		return oldIPs(d.Old)
 	}
-	primaryV6 := len(d.HostIPs) > 0 && isV6(d.HostIPs[0])
-	var first, second string
-	for _, raw := range sb.IPs {
-		ip, err := netip.ParseAddr(raw)
-		switch {
-		case err != nil:
-		case isV6(ip.String()) == primaryV6 && first == "":
-			first = ip.String()
-		case isV6(ip.String()) != primaryV6 && second == "":
-			second = ip.String()
-		}
-	}
-	return slices.DeleteFunc([]string{first, second}, func(ip string) bool { return ip == "" })
+	return pod.Addresses(sb.IPs, d.HostIPs)
 }
 
 func oldIPs(s *v1.PodStatus) []string {

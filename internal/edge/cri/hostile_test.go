@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ type hostile struct {
 	containers []*runtimeapi.Container
 	sandbox    *runtimeapi.PodSandboxStatus
 	container  *runtimeapi.ContainerStatus
+	echo       bool // each status has the ID that was asked for
 	err        error
 	stopped    *runtimeapi.StopContainerRequest
 	deadline   time.Time
@@ -35,11 +37,17 @@ func (h *hostile) ListContainers(context.Context, *runtimeapi.ListContainersRequ
 	return &runtimeapi.ListContainersResponse{Containers: h.containers}, nil
 }
 
-func (h *hostile) PodSandboxStatus(context.Context, *runtimeapi.PodSandboxStatusRequest, ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (h *hostile) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest, _ ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
+	if h.echo && h.sandbox != nil {
+		h.sandbox.Id = r.GetPodSandboxId()
+	}
 	return &runtimeapi.PodSandboxStatusResponse{Status: h.sandbox}, h.err
 }
 
-func (h *hostile) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest, ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+func (h *hostile) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+	if h.echo && h.container != nil {
+		h.container.Id = r.GetContainerId()
+	}
 	return &runtimeapi.ContainerStatusResponse{Status: h.container}, h.err
 }
 
@@ -104,7 +112,7 @@ func TestListTakesOnlyWhatCanBeAPod(t *testing.T) {
 func TestInspectReturnsTheRequestedPod(t *testing.T) {
 	t.Parallel()
 	h := &hostile{sandboxes: []*runtimeapi.PodSandbox{sandboxOf("s1", "other", "other"), sandboxOf("s2", "u", "u")},
-		sandbox: &runtimeapi.PodSandboxStatus{Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1",
+		echo: true, sandbox: &runtimeapi.PodSandboxStatus{Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1",
 			AdditionalIps: []*runtimeapi.PodIP{nil, {Ip: "no address"}, {Ip: "fd00::1"}}}}}
 	o, err := New(Config{Runtime: h}).Inspect(t.Context(), "u", nil)
 	if err != nil {
@@ -115,6 +123,33 @@ func TestInspectReturnsTheRequestedPod(t *testing.T) {
 	}
 	if ips := o.Sandboxes[0].IPs; len(ips) != 2 || ips[1] != "fd00::1" {
 		t.Errorf("IPs = %q", ips)
+	}
+}
+
+// An answer without a status, or with that of something else, is an error. Taken for a status, it would show a sandbox without an address and a
+// container that was never started, and the agent would end a pod that runs.
+func TestAStatusIsOfWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	sandbox, container := &runtimeapi.PodSandboxStatus{Id: "s", Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1"}}, &runtimeapi.ContainerStatus{Id: "c", State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+	for name, c := range map[string]struct {
+		sandbox   *runtimeapi.PodSandboxStatus
+		container *runtimeapi.ContainerStatus
+		want      string // a part of the error; "": none
+	}{
+		"both":               {sandbox, container, ""},
+		"no sandbox":         {nil, container, "status of pod sandbox s: the runtime returned none"},
+		"an empty sandbox":   {&runtimeapi.PodSandboxStatus{}, container, "status of pod sandbox s: the runtime returned none"},
+		"another sandbox":    {&runtimeapi.PodSandboxStatus{Id: "t"}, container, `status of pod sandbox s: the runtime returned that of "t"`},
+		"no container":       {sandbox, nil, "status of container c: the runtime returned none"},
+		"an empty container": {sandbox, &runtimeapi.ContainerStatus{}, "status of container c: the runtime returned none"},
+		"another container":  {sandbox, &runtimeapi.ContainerStatus{Id: "d"}, `status of container c: the runtime returned that of "d"`},
+	} {
+		h := &hostile{sandboxes: []*runtimeapi.PodSandbox{sandboxOf("s", "u", "u")}, sandbox: c.sandbox, container: c.container,
+			containers: []*runtimeapi.Container{{Id: "c", Labels: labels("u"), Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, State: runtimeapi.ContainerState_CONTAINER_RUNNING}}}
+		o, err := New(Config{Runtime: h}).Inspect(t.Context(), "u", nil)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: inspected %+v, %v, want %q", name, o, err, c.want)
+		}
 	}
 }
 
@@ -192,7 +227,7 @@ func anything(r *rand.Rand) *hostile {
 		}
 		return map[string]string{pod.LabelPodUID: word(), pod.LabelPodName: word(), pod.LabelPodNamespace: word()}
 	}
-	h := &hostile{}
+	h := &hostile{echo: r.IntN(4) > 0}
 	for range r.IntN(6) {
 		var s *runtimeapi.PodSandbox
 		if r.IntN(8) > 0 {

@@ -144,10 +144,13 @@ func (c *Client) fillSandboxes(ctx context.Context, in []pod.Sandbox, prev *pod.
 		if IsNotFound(err) {
 			continue
 		}
+		st := r.GetStatus()
+		if err == nil {
+			err = isAbout(s.ID, st.GetId())
+		}
 		if err != nil {
 			return nil, fmt.Errorf("get status of pod sandbox %s: %w", s.ID, err)
 		}
-		st := r.GetStatus()
 		s.Ready, s.Handler = st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, shared(s.Handler)
 		s.HostNetwork = st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 		if !s.HostNetwork {

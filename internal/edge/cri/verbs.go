@@ -3,6 +3,7 @@ package cri
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -258,10 +259,22 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 	if err != nil {
 		return nil, fmt.Errorf("get status of container %s: %w", id, err)
 	}
-	if r.GetStatus() == nil {
-		return nil, fmt.Errorf("get status of container %s: the runtime returned none", id)
+	if err := isAbout(id, r.GetStatus().GetId()); err != nil {
+		return nil, fmt.Errorf("get status of container %s: %w", id, err)
 	}
 	return r.GetStatus(), nil
+}
+
+// isAbout returns an error if a status does not have the ID that was asked for: an answer without a status would otherwise show a sandbox that is
+// ready, or a container that was only created, because these states are the zero values.
+func isAbout(asked, got string) error {
+	switch got {
+	case asked:
+		return nil
+	case "":
+		return errors.New("the runtime returned none")
+	}
+	return fmt.Errorf("the runtime returned that of %.100q", got)
 }
 
 // ImageStatus returns the runtime's description of an image, or nil when it is not present.

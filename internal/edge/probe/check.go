@@ -225,17 +225,21 @@ func (p *Probes) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, err
 }
 
+// FollowOnHost is the http.Client.CheckRedirect of probes and hooks: they follow ten redirects on the host of the first request, and take a redirect to
+// another host as the answer.
+func FollowOnHost(next *http.Request, via []*http.Request) error {
+	if next.URL.Hostname() != via[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= 10 {
+		return errors.New("stopped after 10 redirects")
+	}
+	return nil
+}
+
 // checkHTTP sends the request. "Any code greater than or equal to 200 and less than 400 indicates success."
 func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
-	client := &http.Client{Transport: p.transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
-		if next.URL.Hostname() != via[0].URL.Hostname() {
-			return http.ErrUseLastResponse
-		}
-		if len(via) >= 10 {
-			return errors.New("stopped after 10 redirects")
-		}
-		return nil
-	}}
+	client := &http.Client{Transport: p.transport, CheckRedirect: FollowOnHost}
 	resp, err := client.Do(req.WithContext(context.WithValue(req.Context(), probeContext{}, req.Context())))
 	if err != nil {
 		return Failure, err.Error()
@@ -246,8 +250,8 @@ func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
 	case resp.StatusCode < 200 || resp.StatusCode >= 400:
 		// The message does not contain the body, because the body is data of the application, and other people can read events.
 		return Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)
-	case err != nil:
-		return Failure, fmt.Sprintf("read response of %s: %v", req.URL, err)
+	case err != nil: // the status indicates success, and an application may send the body slowly; upstream's kubelet learns nothing from it either
+		return Unknown, fmt.Sprintf("read response of %s: %v", req.URL, err)
 	case resp.StatusCode >= 300:
 		return Warning, fmt.Sprintf("Probe terminated redirects, Response body: %s", body)
 	}

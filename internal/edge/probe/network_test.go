@@ -105,6 +105,10 @@ func TestNetworkProbes(t *testing.T) {
 		})
 		mux.HandleFunc("/body", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("x"), 2*maxOutput)) })
 		mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
 		web := &http.Server{Handler: mux}
 		webEnded := make(chan error, 1)
 		port80, port90 := n.open("10.0.0.1:80"), n.open("10.0.0.1:90")
@@ -144,6 +148,7 @@ func TestNetworkProbes(t *testing.T) {
 			{"long headers", get("/headers", intstr.FromInt(80)), Failure, "server response headers exceeded"},
 			{"long body", get("/body", intstr.FromInt(80)), Success, strings.Repeat("x", maxOutput)},
 			{"slow", get("/slow", intstr.FromInt(80)), Failure, "context deadline exceeded"},
+			{"slow body", get("/stream", intstr.FromInt(80)), Unknown, "read response of http://10.0.0.1:80/stream: context deadline exceeded"},
 			{"dial hangs", get("/", intstr.FromInt(6)), Failure, "context deadline exceeded"},
 			{"headers", get("/ok", intstr.FromInt(80), v1.HTTPHeader{Name: "Host", Value: "site"}, v1.HTTPHeader{Name: "X-A", Value: "b"}, v1.HTTPHeader{Name: "Accept", Value: ""}), Success, ""},
 			{"tcp", tcp("", 80), Success, ""},

@@ -25,14 +25,17 @@ import (
 // replaced changes again soon.
 const settle = 200 * time.Millisecond
 
+// restless is how long the first answer waits for a file that changes again and again.
+const restless = 10 * time.Second
+
 // gather is how long Dir collects events before it reads the files.
 const gather = 20 * time.Millisecond
 
 // Dir reads the manifests in a directory, or one file: KubeletConfiguration.staticPodPath.
 //
 // "The kubelet ignores files starting with dots when scanning the specified directory"; Dir also ignores
-// subdirectories, and files whose names do not end in .yaml, .yml or .json. If a file is removed, its pods end; if a file cannot be
-// read or is wrong, its pods continue.
+// subdirectories, and files whose names show that they are no manifests, such as backups (see isManifest). If a file is removed, its pods
+// end; if a file cannot be read or is wrong, its pods continue.
 type Dir struct {
 	Config
 	Path string
@@ -154,6 +157,7 @@ type text struct {
 type sighting struct {
 	text
 	since time.Time
+	began time.Time // since when the file has changed again and again
 }
 
 // scan holds the state of the files that Run has read.
@@ -176,7 +180,7 @@ func (s *scan) look() (unsettled bool) {
 		s.say("cannot read the static pods' path; the pods that were read before stay", err)
 		return false
 	}
-	changed, failed := false, false
+	changed, failed, waits := false, false, false // waits: a complete answer waits for a file to settle
 	for name := range s.held.parts {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -192,7 +196,7 @@ func (s *scan) look() (unsettled bool) {
 		}
 		switch {
 		case now == s.taken[name] && s.removed[name]:
-			unsettled = true
+			unsettled, waits = true, true
 			if s.settled(name, now) { // end the removed file's pods now; the next look uses the file again
 				s.take(name, text{}, nil)
 				changed = true
@@ -202,16 +206,21 @@ func (s *scan) look() (unsettled bool) {
 		case s.settled(name, now):
 			s.take(name, now, data)
 			changed = true
+		case !s.answered && time.Since(s.coming[name].began) >= restless: // the first answer has to come, even if the file never settles
+			unsettled, changed = true, true
+			s.held.wrong(name, fmt.Errorf("%s changes again and again; write it in another directory, and move it here when it is complete", name))
 		default:
-			unsettled = true
+			unsettled, waits = true, true
 		}
 	}
 	if s.broken && !failed {
 		s.broken = false
 		s.Log.Info("the static pods' path is readable again", "path", s.Path)
 	}
-	if changed || (!s.answered && !unsettled) || s.held.satisfied() {
-		whole := s.answered || (!unsettled && !failed)
+	if changed || (!s.answered && !waits) || s.held.satisfied() {
+		// A file that cannot be read does not delay the answer: it puts the source in doubt (see Config.Doubt), so no static pod ends. Without
+		// an answer, the node would neither end deleted pods nor evict pods nor remove images.
+		whole := s.answered || !waits
 		s.held.publish(whole)
 		s.answered = whole
 	}
@@ -224,7 +233,11 @@ func (s *scan) has(name string) bool { return s.held.parts[name] != nil }
 func (s *scan) settled(name string, now text) bool {
 	before, ok := s.coming[name]
 	if !ok || before.text != now {
-		s.coming[name] = sighting{now, time.Now()}
+		at := time.Now()
+		if !ok {
+			before.began = at
+		}
+		s.coming[name] = sighting{now, at, before.began}
 		return false
 	}
 	return time.Since(before.since) >= settle
@@ -281,18 +294,29 @@ func (s *scan) list() ([]string, error) {
 		if strings.HasPrefix(name, ".") || e.IsDir() {
 			continue
 		}
-		switch filepath.Ext(name) {
-		case ".yaml", ".yml", ".json":
+		if isManifest(name) {
 			out = append(out, filepath.Join(s.Path, name))
-		default:
-			passed[name] = true
-			if !s.passed[name] {
-				s.Log.Info("ignoring a file whose name does not end in .yaml, .yml or .json", "path", filepath.Join(s.Path, name))
-			}
+			continue
+		}
+		passed[name] = true
+		if !s.passed[name] {
+			s.Log.Info("ignoring a file whose name has another ending than .yaml, .yml, .json or .manifest", "path", filepath.Join(s.Path, name))
 		}
 	}
 	s.passed = passed
 	return out, nil
+}
+
+// isManifest reports whether a file of this name is read. Upstream's kubelet reads files of all names, and some installers give their
+// manifests the ending .manifest, or none. Files with other endings are mostly backups of manifests.
+func isManifest(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json", ".manifest":
+		return true
+	case "":
+		return !strings.HasSuffix(name, "~")
+	}
+	return false
 }
 
 // read reads one file. It follows a link, because the files of mounted ConfigMaps are links.

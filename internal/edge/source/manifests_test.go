@@ -27,6 +27,7 @@ import (
 type wanted struct {
 	mu       sync.Mutex
 	answered bool
+	doubt    bool // the last argument of Doubt
 	replaces int
 	empties  int // calls of Replace without a pod
 	pods     map[types.UID]*v1.Pod
@@ -78,6 +79,19 @@ func (w *wanted) wrong(err error) {
 	w.wrongs = append(w.wrongs, err.Error())
 }
 
+func (w *wanted) doubts(_ pod.Source, doubt bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.doubt = doubt
+}
+
+// state returns whether the source has answered, whether it is in doubt, and which errors it reported.
+func (w *wanted) state() (answered, doubt bool, wrongs []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.answered, w.doubt, slices.Clone(w.wrongs)
+}
+
 func (w *wanted) emptied() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +124,7 @@ func (w *wanted) expect(t *testing.T, when string, want ...string) {
 }
 
 func (w *wanted) config() Config {
-	return Config{NodeName: "n", Target: w, Objects: objectsOf{w}, Wrong: w.wrong, Log: slog.New(slog.DiscardHandler)}
+	return Config{NodeName: "n", Target: w, Objects: objectsOf{w}, Wrong: w.wrong, Doubt: w.doubts, Log: slog.New(slog.DiscardHandler)}
 }
 
 func podText(name, image string) string {

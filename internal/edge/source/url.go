@@ -75,7 +75,7 @@ type poll struct {
 	client *http.Client
 	etag   string // ETag of the last answer that was used
 	sum    [sha256.Size]byte
-	whole  bool   // an answer has been complete and correct
+	whole  bool   // the server has given a complete answer; errors in it put the source in doubt (see Config.Doubt)
 	failed string // the last error that was logged
 }
 
@@ -105,7 +105,7 @@ func (s *poll) ask(ctx context.Context) {
 	}
 	s.sum = sum
 	s.held.put(s.URL.URL, data)
-	s.whole = s.whole || len(s.held.parts[s.URL.URL].wrongs) == 0
+	s.whole = true
 	s.held.publish(s.whole)
 }
 

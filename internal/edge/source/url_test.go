@@ -1,6 +1,8 @@
 package source
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -68,6 +70,38 @@ func TestURLFollowsFewRedirects(t *testing.T) {
 		synctest.Wait()
 		if n != maxRedirects+1 {
 			t.Errorf("%d requests, want %d", n, maxRedirects+1)
+		}
+	})
+}
+
+// A first answer with a wrong manifest is an answer, in doubt: without it, the node would neither end deleted pods nor evict pods nor remove images
+// until somebody corrected the manifest.
+func TestURLAnswersWithAWrongManifest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, bodies := &wanted{}, []string{podText("a", "i:1") + "---\nkind: Pod\n", podText("a", "i:1") + "---\n" + podText("b", "i:1")}
+		n := 0
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		u := &URL{Config: w.config(), URL: "https://host/", Period: 20 * time.Second, Transport: server(func(r *http.Request) (*http.Response, error) {
+			n++
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(bodies[min(n, len(bodies))-1])), Request: r}, nil
+		})}
+		go func() { ended <- u.Run(ctx) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.expect(t, "one of two is wrong", "a-n i:1")
+		if answered, doubt, wrongs := w.state(); !answered || !doubt || len(wrongs) != 1 {
+			t.Errorf("answered %t, in doubt %t, reported %q", answered, doubt, wrongs)
+		}
+		nextLook()
+		w.expect(t, "corrected", "a-n i:1", "b-n i:1")
+		if _, doubt, _ := w.state(); doubt {
+			t.Error("the source is in doubt although its manifest is correct")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

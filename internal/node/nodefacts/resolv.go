@@ -33,19 +33,20 @@ func (r *Resolver) Set(path, clusterDomain string) {
 }
 
 // Read returns the configuration that the DNS of pods builds on, or nil if Path is empty. If the file has a problem, Read returns the
-// valid part of it. It reports a problem once, and again when the problem changes, with the event CheckLimitsForResolvConf.
-func (r *Resolver) Read() *runtimeapi.DNSConfig {
+// valid part of it; the error says that the file cannot be read at all. Read reports a problem once, and again when the problem changes, with
+// the event CheckLimitsForResolvConf.
+func (r *Resolver) Read() (*runtimeapi.DNSConfig, error) {
 	r.mu.Lock()
 	path, domain := r.Path, r.ClusterDomain
 	r.mu.Unlock()
 	if path == "" {
-		return nil
+		return nil, nil
 	}
 	wrong := ""
 	text, err := os.ReadFile(path)
 	c, invalid := crispec.ParseResolvConf(text) // if the file cannot be read, text and c are empty
-	if err = cmp.Or(err, invalid); err != nil {
-		wrong = err.Error()
+	if problem := cmp.Or(err, invalid); problem != nil {
+		wrong = problem.Error()
 	} else {
 		wrong = crispec.ResolvConfWarning(path, c, domain)
 	}
@@ -57,5 +58,5 @@ func (r *Resolver) Read() *runtimeapi.DNSConfig {
 		r.Log.Warn("resolvConf has a problem; pods get the valid part of it", "path", path, "problem", wrong)
 		r.Event(v1.EventTypeWarning, "CheckLimitsForResolvConf", wrong)
 	}
-	return c
+	return c, err
 }

@@ -38,14 +38,17 @@ func TestResolverRecordsANodeEvent(t *testing.T) {
 			}
 		}
 		events = nil
-		c := r.Read()
+		c, err := r.Read()
+		if (err == nil) != (step.text != "") {
+			t.Errorf("%s: %v", step.name, err)
+		}
 		recorded := strings.Join(events, "\n")
 		if n := len(c.GetSearches()); n != step.searches || (recorded == "") != (step.want == "") ||
 			recorded != "" && (!strings.HasPrefix(recorded, "Warning CheckLimitsForResolvConf ") || !strings.HasSuffix(recorded, step.want)) {
 			t.Errorf("%s: %d search paths, events %q", step.name, n, recorded)
 		}
 	}
-	if c := (&Resolver{}).Read(); c != nil {
-		t.Errorf("without a file: %v", c)
+	if c, err := (&Resolver{}).Read(); c != nil || err != nil {
+		t.Errorf("without a file: %v, %v", c, err)
 	}
 }

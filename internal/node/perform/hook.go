@@ -135,7 +135,7 @@ func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, 
 		}
 		host = ips[0]
 	}
-	req, err := probe.HTTPRequest(ctx, g, c, host, "kube-lifecycle")
+	req, err := probe.HTTPRequest(ctx, g, c, host, "kube-lifecycle/1.36")
 	if err != nil {
 		return fmt.Errorf("httpGet: %w", err)
 	}

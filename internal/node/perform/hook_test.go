@@ -123,7 +123,7 @@ func TestAnHTTPSHookFallsBackToHTTP(t *testing.T) {
 	if meter.fallbacks != 1 {
 		t.Errorf("%d fallbacks are counted", meter.fallbacks)
 	}
-	if o.Err != nil || got.Get("X-Own") != "1" || got.Get("Authorization") != "" {
+	if o.Err != nil || got.Get("X-Own") != "1" || got.Get("Authorization") != "" || got.Get("User-Agent") != "kube-lifecycle/1.36" {
 		t.Errorf("outcome %v, headers %v", o.Err, got)
 	}
 	if len(h.events) != 2 || !strings.HasPrefix(h.events[1], "LifecycleHTTPFallback request to HTTPS lifecycle hook "+host) {

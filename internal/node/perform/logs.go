@@ -50,13 +50,32 @@ func (d *LogDirs) Link(p *v1.Pod, container, id string, attempt uint32) error {
 	if err := os.MkdirAll(d.LinkDir, 0o755); err != nil {
 		return fmt.Errorf("make container log directory: %w", err)
 	}
-	link := filepath.Join(d.LinkDir, fmt.Sprintf("%s_%s_%s-%s.log", p.Name, p.Namespace, container, id))
-	err := os.Symlink(crispec.LogPath(d.Root, p, container, attempt), link)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	link, target := filepath.Join(d.LinkDir, cutLink(linkPrefix(pod.RefOf(p))+container+"-"+id)+linkEnding), crispec.LogPath(d.Root, p, container, attempt)
+	err := os.Symlink(target, link)
+	if errors.Is(err, fs.ErrExist) {
+		if have, _ := os.Readlink(link); have == "" || have == target {
+			return nil
+		}
+		if err = os.Remove(link); err == nil { // an older attempt has the same name, because both names were cut
+			err = os.Symlink(target, link)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("link container log: %w", err)
 	}
 	return nil
 }
+
+const (
+	linkEnding = ".log"
+	maxLink    = 255 - len(linkEnding) // file systems allow names of 255 bytes
+)
+
+// cutLink shortens the name of a link, without its ending, as upstream's kubelet does.
+func cutLink(name string) string { return name[:min(len(name), maxLink)] }
+
+// linkPrefix is how the names of a pod's links begin, before they are cut.
+func linkPrefix(ref pod.Ref) string { return ref.Name + "_" + ref.Namespace + "_" }
 
 // Remove removes the log of one attempt, its rotated parts and the links to it.
 func (d *LogDirs) Remove(ref pod.Ref, container string, attempt uint32) error {
@@ -116,7 +135,7 @@ func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	var orphans []types.UID
 	err := eachEntry(d.Root, func(_ *hostfs.UntrustedDir, e fs.DirEntry) error {
 		parts := strings.SplitN(e.Name(), "_", 3)
-		if len(parts) == 3 && parts[2] != "" && e.IsDir() && !known(types.UID(parts[2])) {
+		if len(parts) == 3 && parts[2] != "" && pod.PathSegment(parts[2]) && e.IsDir() && !known(types.UID(parts[2])) {
 			orphans = append(orphans, types.UID(parts[2]))
 		}
 		if len(orphans) == maxOrphans {
@@ -151,8 +170,9 @@ func (d *LogDirs) removeLinks(ref pod.Ref, gone func(target string) bool) error 
 	if d.LinkDir == "" || ref.Name == "" {
 		return nil
 	}
+	prefix := cutLink(linkPrefix(ref))
 	err := eachEntry(d.LinkDir, func(links *hostfs.UntrustedDir, e fs.DirEntry) error {
-		if !strings.HasPrefix(e.Name(), ref.Name+"_"+ref.Namespace+"_") || !strings.HasSuffix(e.Name(), ".log") {
+		if !strings.HasPrefix(e.Name(), prefix) || !strings.HasSuffix(e.Name(), linkEnding) {
 			return nil
 		}
 		if target, err := links.Readlink(e.Name()); err != nil || !gone(target) {

@@ -51,12 +51,13 @@ func TestLogsOfAPodKnownByItsUID(t *testing.T) {
 	}
 }
 
-// A killed agent may leave only the logs of a pod. Orphans finds them.
+// A killed agent may leave only the logs of a pod. Orphans finds them. A directory that a container made under /var/log, and whose name ends like
+// that of a parent directory, is not the log directory of a pod.
 func TestOrphanLogs(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	d := &LogDirs{Root: root, RemoveTree: os.RemoveAll}
-	for _, dir := range []string{"ns_web_u1", "ns_web_u2", "something-else", "not_a.pod_"} {
+	for _, dir := range []string{"ns_web_u1", "ns_web_u2", "something-else", "not_a.pod_", "a_b_.", "a_b_.."} {
 		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -115,6 +116,37 @@ func TestLogLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	there("the pod removed", map[string]bool{rotating: false, other: false, foreign: true})
+}
+
+// A pod with long names has a link to each log, too: its name is cut to the 255 bytes that file systems allow. If the names of two attempts are
+// equal then, the link leads to the newer log.
+func TestLogLinksOfLongNames(t *testing.T) {
+	t.Parallel()
+	id := strings.Repeat("c1", 32)
+	for name, c := range map[string]struct{ pod, namespace, container int }{
+		"the ID is cut": {150, 40, 40}, "the container's name is cut": {180, 36, 63},
+	} {
+		d := &LogDirs{Root: t.TempDir(), LinkDir: t.TempDir(), RemoveTree: os.RemoveAll}
+		container := strings.Repeat("m", c.container)
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", c.namespace), Name: strings.Repeat("w", c.pod), UID: "u1"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: container}}}}
+		if err := errors.Join(d.Make(p), d.Link(p, container, id, 0), d.Link(p, container, id, 1)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		links, err := os.ReadDir(d.LinkDir)
+		if err != nil || len(links) != 1 || len(links[0].Name()) != 255 || !strings.HasSuffix(links[0].Name(), ".log") {
+			t.Fatalf("%s: links %v, %v", name, links, err)
+		}
+		target, err := os.Readlink(filepath.Join(d.LinkDir, links[0].Name()))
+		if err != nil || !strings.HasSuffix(target, "/"+container+"/1.log") {
+			t.Errorf("%s: the link leads to %q, %v", name, target, err)
+		}
+		if err := d.Remove(pod.RefOf(p), container, 1); err != nil {
+			t.Fatal(err)
+		}
+		if links, err = os.ReadDir(d.LinkDir); err != nil || len(links) != 0 {
+			t.Errorf("%s: after the removal of the log the links %v are left, %v", name, links, err)
+		}
+	}
 }
 
 // hostileLogs returns a node where pods u1 and u2 have logs, and where u1 can write to /var/log.

@@ -108,11 +108,12 @@ type Facts struct {
 	HostIPs     []string
 	Allocatable v1.ResourceList
 	ClusterDNS  []string
-	// HostResolv is the node's resolver configuration.
-	HostResolv *runtimeapi.DNSConfig
-	NodeHosts  []byte
-	LogRoot    string
-	Spec       crispec.Policy
+	// HostResolv is the node's resolver configuration. HostResolvErr says why its file (resolvConf) cannot be read; nil: it can.
+	HostResolv    *runtimeapi.DNSConfig
+	HostResolvErr error
+	NodeHosts     []byte
+	LogRoot       string
+	Spec          crispec.Policy
 	// RecursiveReadOnly has the runtime handlers that support recursive read-only mounts.
 	RecursiveReadOnly map[string]bool
 	// UserNamespaces has the runtime handlers that support user namespaces.
@@ -238,14 +239,14 @@ func container(p *v1.Pod, name string) (*v1.Container, error) {
 	return nil, fmt.Errorf("container %q is not in the pod's spec", name)
 }
 
-// podIPs returns the addresses of the pod; p may be nil.
+// podIPs returns the addresses that the API shows of the pod, the primary one first; p may be nil.
 func podIPs(o *pod.Observed, hostIPs []string, p *v1.Pod) []string {
 	s := o.NewestSandbox()
 	switch {
 	case p != nil && p.Spec.HostNetwork, p == nil && s != nil && s.HostNetwork:
 		return hostIPs
 	case s != nil:
-		return s.IPs
+		return pod.Addresses(s.IPs, hostIPs)
 	}
 	return nil
 }

@@ -63,6 +63,15 @@ func (x *Performer) handler(ctx context.Context, p *v1.Pod) (string, error) {
 	return h, nil
 }
 
+// resolverKnown returns an error while the node's resolver configuration cannot be read. A sandbox keeps its configuration as long as it exists, so a
+// pod that starts before the machine has made the file, for example, would never have the node's name servers.
+func (x *Performer) resolverKnown(p *v1.Pod) error {
+	if err := x.cfg.Facts().HostResolvErr; err != nil && p.Spec.DNSPolicy != v1.DNSNone {
+		return fmt.Errorf("resolvConf: %w", err)
+	}
+	return nil
+}
+
 func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 	const reason = "FailedCreatePodSandBox"
 	began := time.Now()
@@ -70,6 +79,9 @@ func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 		x.event(job, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	handler, err := x.handler(ctx, job.Pod)
+	if err == nil {
+		err = x.resolverKnown(job.Pod)
+	}
 	defer func() { x.cfg.Meter.SandboxStarted(handler, crispec.NeedsUserns(job.Pod), time.Since(began), err) }()
 	if err == nil {
 		var cfg *runtimeapi.PodSandboxConfig

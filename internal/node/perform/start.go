@@ -64,6 +64,11 @@ func (x *Performer) createContainer(ctx context.Context, job pod.Job) (string, p
 	if err != nil {
 		return "", failed("CreateContainerError", err)
 	}
+	// Not every runtime makes the directory of a log. It is missing for an ephemeral container, which came after the pod's set-up, and after
+	// somebody cleaned up the logs.
+	if err := x.cfg.Logs.Make(job.Pod); err != nil {
+		return "", failed(crispec.ReasonContainerConfig, err)
+	}
 	id, err := x.cfg.CRI.CreateContainer(ctx, sandbox.ID, cfg, sandboxCfg)
 	x.countImageVolumes(cfg.GetMounts(), err)
 	if err != nil {
@@ -115,6 +120,9 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	users, err := x.userns(p, handler, &facts)
 	if err != nil {
 		return nil, "", err
+	}
+	if !p.Spec.HostNetwork {
+		ips = sandbox.IPs // the hosts file names all addresses
 	}
 	mounts, err := x.mounts(ctx, job, volume.MountInput{Pod: p, Container: c, Env: env, RecursiveReadOnly: facts.RecursiveReadOnly[handler]}, ips, handler)
 	if err != nil {

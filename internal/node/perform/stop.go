@@ -2,6 +2,7 @@ package perform
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -67,10 +68,18 @@ func (x *Performer) removeContainer(ctx context.Context, job pod.Job) pod.Outcom
 	if err := x.cfg.CRI.RemoveContainer(ctx, job.Action.ID); err != nil {
 		return failed("RemoveContainerError", err)
 	}
-	if c != nil {
+	if c != nil && !sharesLog(c, job.Observed) {
 		if err := x.cfg.Logs.Remove(job.Ref, c.Name, c.Attempt); err != nil {
 			return failed("RemoveContainerError", err)
 		}
 	}
 	return pod.Outcome{ID: job.Action.ID}
+}
+
+// sharesLog reports whether another container has the same name and attempt, and so the same log. A runtime should never have two such
+// containers.
+func sharesLog(c *pod.Container, o *pod.Observed) bool {
+	return slices.ContainsFunc(o.Containers, func(other pod.Container) bool {
+		return other.ID != c.ID && other.Name == c.Name && other.Attempt == c.Attempt
+	})
 }

@@ -38,6 +38,9 @@ const slotFor = 20 * time.Second
 func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 	wants := slices.ContainsFunc(plan.Do, paced)
 	busy := slices.ContainsFunc(in.InFlight, keeps)
+	if w.queued && !w.gated && !wants && w.cfg.Gate.Inside(w.ref.UID) { // it got its slot while it cannot start anything: its inspection may hang
+		w.gated, w.work.gatedAt = true, in.Now
+	}
 	switch over := !wants && !busy && !in.Stale; {
 	case over && w.gated && w.work.started:
 		w.cfg.Gate.Finish(w.ref.UID)

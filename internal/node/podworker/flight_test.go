@@ -67,6 +67,32 @@ func TestAPodThatHangsGivesUpItsSlot(t *testing.T) {
 	}
 }
 
+// A pod may get the slot for which it waited when it cannot start anything, because its inspection hangs or fails. Then it gives up the slot
+// after the same time as a pod that hangs while it starts, or else a few such pods would keep all other pods from starting.
+func TestAPodWhoseInspectionHangsGivesUpItsSlot(t *testing.T) {
+	t.Parallel()
+	w, g := paceOf(t, 1)
+	now := time.Now()
+	g.Enter("other", false)
+	w.pace(&decide.Input{Now: now}, starting())
+	plan := &decide.Plan{}
+	if w.pace(&decide.Input{Now: now, Stale: true}, plan); !plan.WakeAt.IsZero() || !w.queued {
+		t.Fatalf("plan = %+v, queued %t: the pod has no slot yet", plan, w.queued)
+	}
+	g.Leave("other") // "me" gets the slot, and its worker is woken
+	if w.pace(&decide.Input{Now: now, Stale: true}, plan); plan.WakeAt.IsZero() || g.Enter("third", false) {
+		t.Fatalf("plan = %+v, want the time when the pod gives up its slot", plan)
+	}
+	w.pace(&decide.Input{Now: plan.WakeAt, Stale: true}, &decide.Plan{})
+	if !g.Enter("third", false) {
+		t.Error("a pod whose inspection hangs keeps other pods from starting")
+	}
+	again := starting()
+	if w.pace(&decide.Input{Now: plan.WakeAt.Add(time.Second)}, again); len(again.Do) != 0 {
+		t.Error("two pods in one slot")
+	}
+}
+
 // A pull begins only when the pod has a slot of the gate, because usually the image is present and the start follows at once. The pull
 // does not keep the slot, because a real pull waits for the network, not for this machine.
 func TestAPullNeedsASlotToBeginAndKeepsNone(t *testing.T) {

@@ -76,6 +76,14 @@ func (g *Gate) Place(uid types.UID) (place, length int) {
 	return 0, 0
 }
 
+// Inside reports whether a pod has a slot.
+func (g *Gate) Inside(uid types.UID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, ok := g.inside[uid]
+	return ok
+}
+
 // waiting returns the number of pods in both queues. It is called with the lock held.
 func (g *Gate) waiting() int { return len(g.starts) + len(g.restarts) }
 

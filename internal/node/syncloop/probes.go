@@ -70,10 +70,11 @@ func failed(r probe.State) decide.FailedProbe {
 func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
 	ips := s.HostIPs()
 	if !p.Spec.HostNetwork {
-		ips = nil
+		var own []string
 		if sb := obs.NewestSandbox(); sb != nil {
-			ips = sb.IPs
+			own = pod.Addresses(sb.IPs, ips)
 		}
+		ips = own
 	}
 	if len(ips) == 0 {
 		return ""

@@ -55,6 +55,21 @@ func TestPostStartComesBeforeStarted(t *testing.T) {
 	}
 }
 
+// A probe goes to the address that the API shows as the pod's, although the runtime reports that of the other family first.
+func TestProbesGoToThePodIP(t *testing.T) {
+	t.Parallel()
+	s := &Probes{HostIPs: func() []string { return []string{"2001:db8::1", "192.0.2.1"} }}
+	obs := &pod.Observed{Sandboxes: []pod.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.1", "fd00::1"}}}}
+	for want, p := range map[string]*v1.Pod{"fd00::1": {}, "2001:db8::1": {Spec: v1.PodSpec{HostNetwork: true}}} {
+		if got := s.host(p, obs); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if got := s.host(&v1.Pod{}, &pod.Observed{}); got != "" {
+		t.Errorf("%s for a pod without a sandbox", got)
+	}
+}
+
 // succeeds runs every command with success, and counts them.
 type succeeds struct{ ran atomic.Int32 }
 
