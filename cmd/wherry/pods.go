@@ -172,8 +172,8 @@ func newReplay() *cobra.Command {
 	var r podctl.Replay
 	cmd := &cobra.Command{
 		Use: "replay FILE", Short: "Decide again what a node decided about a pod, from a file of wherry explain --export",
-		Long: "Repeat a node's decision about a pod, without the node, from an exported file. The command prints the decision. Lines that begin with -\n" +
-			"are the decision of the version that exported the file, lines that begin with + that of this version. It fails if the two differ.",
+		Long: "Repeat a node's decision about a pod, without the node, from an exported file (-: standard input). The command prints the decision.\n" +
+			"Lines that begin with - are the decision of the version that exported the file, lines that begin with + that of this version. It fails if the two differ.",
 		Example: "  wherry explain web --export > web.json\n" +
 			"  wherry replay web.json --step\n" +
 			"  wherry replay web.json --script > internal/core/decide/testdata/decide/web.txt",
