@@ -21,6 +21,9 @@ func targetFlags(fs *pflag.FlagSet, to *podctl.Target) {
 	fs.StringVarP(&to.Namespace, "namespace", "n", "", "namespace of the pod; default: any namespace with a pod of this name")
 }
 
+// defaultContainer is the help of --container.
+const defaultContainer = "the container; default: the one that the annotation kubectl.kubernetes.io/default-container names, or the first"
+
 // graceFlag adds --grace; -1 means the pod's own grace period.
 func graceFlag(fs *pflag.FlagSet, to *int64) {
 	fs.Int64VarP(to, "grace", "t", -1, "seconds that containers get to end; -1: what the pod's manifest says")
@@ -49,7 +52,7 @@ func newLogs() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	targetFlags(fs, &l.Target)
-	fs.StringVarP(&l.Container, "container", "c", "", "the container")
+	fs.StringVarP(&l.Container, "container", "c", "", defaultContainer)
 	fs.BoolVarP(&l.Follow, "follow", "f", false, "go on printing until the container ends")
 	fs.BoolVarP(&l.Previous, "previous", "p", false, "print the log of the container's last instance before the present one")
 	fs.BoolVar(&l.Timestamps, "timestamps", false, "begin each line with its time")
@@ -63,7 +66,7 @@ func newLogs() *cobra.Command {
 // sessionFlags adds -i and -t. stdin and tty are their help texts, which differ between exec and attach.
 func sessionFlags(fs *pflag.FlagSet, x *podctl.Session, stdin, tty string) {
 	targetFlags(fs, &x.Target)
-	fs.StringVarP(&x.Container, "container", "c", "", "the container")
+	fs.StringVarP(&x.Container, "container", "c", "", defaultContainer)
 	fs.BoolVarP(&x.Stdin, "stdin", "i", false, stdin)
 	fs.BoolVarP(&x.TTY, "tty", "t", false, tty)
 }
