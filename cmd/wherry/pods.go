@@ -166,7 +166,7 @@ func newExplain() *cobra.Command {
 	cmd.Flags().BoolVarP(&r.Watch, "watch", "w", false, "print the answer again when it changes, until the pod is well")
 	cmd.Flags().BoolVar(&r.Export, "export", false, "print the node's present decision about the pod, and all on which it is based, for wherry replay; without secrets")
 	cmd.Flags().BoolVar(&r.Recorded, "recorded", false, "print what an agent recorded on disk because something of the pod, or of any pod, went wrong; no agent need run")
-	cmd.Flags().StringVar(&r.Root, "root-dir", "", "with --recorded: the root directory of the agent; default: /var/lib/kubelet and /var/lib/wherry")
+	cmd.Flags().StringVar(&r.Root, "root-dir", "", "with --recorded: the root directory of the agent; default: /var/lib/kubelet and /var/lib/wherry, of a user other than root ~/.local/share/wherry")
 	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: text")
 	return cmd
 }
