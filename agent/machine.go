@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -296,4 +298,12 @@ func makeRoot(dirs ...string) error {
 		}
 	}
 	return nil
+}
+
+// asRoot returns an error of makeRoot with the advice to run the agent as root, if the user with this ID may not make the directories.
+func asRoot(err error, user int) error {
+	if errors.Is(err, fs.ErrPermission) && user != 0 {
+		return fmt.Errorf("%w: run the agent as root; only a simulated node (--container-runtime-endpoint=simulated://) needs no root", err)
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +18,21 @@ import (
 
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
+
+// The error of an agent that may not make its directories says that it has to run as root, unless it does.
+func TestAgentWithoutRootSaysSo(t *testing.T) {
+	t.Parallel()
+	denied := &fs.PathError{Op: "mkdir", Path: "/var/log/pods", Err: fs.ErrPermission}
+	if err := asRoot(denied, 1000); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "run the agent as root") {
+		t.Errorf("for another user: %v", err)
+	}
+	if err := asRoot(denied, 0); err.Error() != denied.Error() {
+		t.Errorf("for root: %v", err)
+	}
+	if err := asRoot(fs.ErrExist, 1000); err != fs.ErrExist { //nolint:errorlint // nothing is added
+		t.Errorf("for another error: %v", err)
+	}
+}
 
 // limitProcess sets the OOM score (oomScoreAdj) and the limit of open files (maxOpenFiles) of the process. Here that is the process of the
 // test, so the test restores the old values.

@@ -169,7 +169,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}
 	g.prepare = func(ctx context.Context) error {
 		if err := makeRoot(a.cfg.RootDir, k.PodLogsDir); err != nil {
-			return fmt.Errorf("make the node agent's directories: %w", err)
+			return fmt.Errorf("make the node agent's directories: %w", asRoot(err, os.Geteuid()))
 		}
 		switch made, err := host.MakeShared(a.cfg.RootDir); {
 		case err != nil:

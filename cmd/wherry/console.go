@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +31,11 @@ of a cluster through the API server, with your own rights (get nodes/proxy); the
 				if c.Node != "" {
 					return errors.New("use --node or --fleet, not both")
 				}
-				c.Socket = (&fleetctl.Client{Name: fleet, Socket: c.Socket}).Path()
+				running := fleetctl.Client{Name: fleet, Socket: c.Socket}
+				c.Socket = running.Path()
+				if !running.Listens(cmd.Context()) {
+					return fmt.Errorf("no fleet %s listens on %s: start one with wherry fleet --name %[1]s, or name another with --fleet or --socket", fleet, c.Socket)
+				}
 			}
 			if c.Node != "" {
 				cfg, _, err := a.config()

@@ -320,7 +320,7 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
 		Example: `  wherry fleet fault crash fleet-node-7 --for 1m
   wherry fleet fault partition --percent 10 --seed 3
   wherry fleet fault runtime --all --method PullImage --delay 30s
-  wherry fleet fault pressure fleet-node-3 --memory 99 --for 5m
+  wherry fleet fault pressure fleet-node-3 --memory 99.9 --for 5m
   wherry fleet fault exit --all --pod 'web-*' --oom`,
 		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "not-ready", "devices", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -66,7 +66,26 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newKubelet(), newFleet(), newCRI(), newVersion(), newMan())
 	root.AddCommand(newPodCommands()...)
 	root.AddCommand(newTools()...)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w (%s --help lists the flags)", err, cmd.CommandPath())
+	})
+	sayUsage(root)
 	return root
+}
+
+// sayUsage makes cmd and the commands below it say how they are used if the arguments are wrong. cobra's errors only count the arguments.
+func sayUsage(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return fmt.Errorf("%w: use %s (%s --help says more)", err, cmd.UseLine(), cmd.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, below := range cmd.Commands() {
+		sayUsage(below)
+	}
 }
 
 func newVersion() *cobra.Command {

@@ -21,6 +21,9 @@ func targetFlags(fs *pflag.FlagSet, to *podctl.Target) {
 	fs.StringVarP(&to.Namespace, "namespace", "n", "", "namespace of the pod; default: any namespace with a pod of this name")
 }
 
+// defaultContainer is the help of --container.
+const defaultContainer = "the container; default: the one that the annotation kubectl.kubernetes.io/default-container names, or the first"
+
 // graceFlag adds --grace; -1 means the pod's own grace period.
 func graceFlag(fs *pflag.FlagSet, to *int64) {
 	fs.Int64VarP(to, "grace", "t", -1, "seconds that containers get to end; -1: what the pod's manifest says")
@@ -49,7 +52,7 @@ func newLogs() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	targetFlags(fs, &l.Target)
-	fs.StringVarP(&l.Container, "container", "c", "", "the container")
+	fs.StringVarP(&l.Container, "container", "c", "", defaultContainer)
 	fs.BoolVarP(&l.Follow, "follow", "f", false, "go on printing until the container ends")
 	fs.BoolVarP(&l.Previous, "previous", "p", false, "print the log of the container's last instance before the present one")
 	fs.BoolVar(&l.Timestamps, "timestamps", false, "begin each line with its time")
@@ -63,7 +66,7 @@ func newLogs() *cobra.Command {
 // sessionFlags adds -i and -t. stdin and tty are their help texts, which differ between exec and attach.
 func sessionFlags(fs *pflag.FlagSet, x *podctl.Session, stdin, tty string) {
 	targetFlags(fs, &x.Target)
-	fs.StringVarP(&x.Container, "container", "c", "", "the container")
+	fs.StringVarP(&x.Container, "container", "c", "", defaultContainer)
 	fs.BoolVarP(&x.Stdin, "stdin", "i", false, stdin)
 	fs.BoolVarP(&x.TTY, "tty", "t", false, tty)
 }
@@ -163,7 +166,7 @@ func newExplain() *cobra.Command {
 	cmd.Flags().BoolVarP(&r.Watch, "watch", "w", false, "print the answer again when it changes, until the pod is well")
 	cmd.Flags().BoolVar(&r.Export, "export", false, "print the node's present decision about the pod, and all on which it is based, for wherry replay; without secrets")
 	cmd.Flags().BoolVar(&r.Recorded, "recorded", false, "print what an agent recorded on disk because something of the pod, or of any pod, went wrong; no agent need run")
-	cmd.Flags().StringVar(&r.Root, "root-dir", "", "with --recorded: the root directory of the agent; default: /var/lib/kubelet and /var/lib/wherry")
+	cmd.Flags().StringVar(&r.Root, "root-dir", "", "with --recorded: the root directory of the agent; default: /var/lib/kubelet and /var/lib/wherry, of a user other than root ~/.local/share/wherry")
 	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: text")
 	return cmd
 }
@@ -172,8 +175,8 @@ func newReplay() *cobra.Command {
 	var r podctl.Replay
 	cmd := &cobra.Command{
 		Use: "replay FILE", Short: "Decide again what a node decided about a pod, from a file of wherry explain --export",
-		Long: "Repeat a node's decision about a pod, without the node, from an exported file. The command prints the decision. Lines that begin with -\n" +
-			"are the decision of the version that exported the file, lines that begin with + that of this version. It fails if the two differ.",
+		Long: "Repeat a node's decision about a pod, without the node, from an exported file (-: standard input). The command prints the decision.\n" +
+			"Lines that begin with - are the decision of the version that exported the file, lines that begin with + that of this version. It fails if the two differ.",
 		Example: "  wherry explain web --export > web.json\n" +
 			"  wherry replay web.json --step\n" +
 			"  wherry replay web.json --script > internal/core/decide/testdata/decide/web.txt",

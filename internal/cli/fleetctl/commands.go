@@ -3,6 +3,7 @@ package fleetctl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -208,7 +209,8 @@ func (c *Scale) Run(ctx context.Context, out, said io.Writer, count string) erro
 			lines.line("%d of %d nodes Ready%s%s", s.Nodes.Ready, s.Nodes.Want, others(&s.Nodes), joined(before, s.Joins, time.Since(began)))
 		}
 		if time.Since(began) > c.Wait {
-			return fmt.Errorf("not after %s: %d of %d nodes Ready%s", c.Wait, s.Nodes.Ready, s.Nodes.Want, others(&s.Nodes))
+			return fmt.Errorf("after %s (--wait) %d of %d nodes are Ready%s; the fleet goes on: wherry fleet get --nodes says what the others wait for",
+				c.Wait, s.Nodes.Ready, s.Nodes.Want, others(&s.Nodes))
 		}
 		if !sleep(ctx, 200*time.Millisecond) {
 			return ctx.Err()
@@ -239,7 +241,7 @@ func (c *Stop) Run(ctx context.Context, out io.Writer) error {
 	if _, err := c.Client.Stop(ctx); err != nil {
 		return err
 	}
-	for c.listens(ctx) {
+	for c.Listens(ctx) {
 		if !sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
@@ -258,7 +260,10 @@ type Fault struct {
 
 // Run makes a fault happen on the chosen nodes, or ends their faults. A group or labels alone mean all their nodes, as in a scenario.
 func (c *Fault) Run(ctx context.Context, out io.Writer) error {
-	if n := &c.Nodes; (n.Group != "" || n.Labels != "") && len(n.Names) == 0 && n.Count == 0 && n.Percent == 0 {
+	if n := &c.Nodes; len(n.Names) == 0 && n.Count == 0 && n.Percent == 0 && !n.All {
+		if n.Group == "" && n.Labels == "" {
+			return errors.New("name the nodes, or choose them with --count, --percent, --group, --selector or --all")
+		}
 		n.All = true
 	}
 	var done fleet.Injected

@@ -90,7 +90,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// A group alone chooses all its nodes, for a fault and for its end. Without any choice the command is refused.
+// A group alone chooses all its nodes, for a fault and for its end. Without any choice the command is refused. A scaling that takes longer than its
+// time says that the fleet goes on.
 func TestFaultOfAGroup(t *testing.T) {
 	t.Parallel()
 	_, kubeconfig := cluster(t)
@@ -114,7 +115,7 @@ func TestFaultOfAGroup(t *testing.T) {
 		{Fault{Nodes: fleet.Selector{Group: "b"}, Fault: fleet.Fault{Kind: fleet.FaultLease}}, "lease: f-b-1 f-b-2\n"},
 		{Fault{Nodes: fleet.Selector{Group: "b"}, Heal: true}, "healed: f-b-1 f-b-2\n"},
 		{Fault{Nodes: fleet.Selector{Group: "b", Count: 1}, Fault: fleet.Fault{Kind: fleet.FaultLease}}, "lease: f-b-"},
-		{Fault{Fault: fleet.Fault{Kind: fleet.FaultLease}}, "in one way"},
+		{Fault{Fault: fleet.Fault{Kind: fleet.FaultLease}}, "name the nodes, or choose them with --count, --percent, --group, --selector or --all"},
 	} {
 		var out bytes.Buffer
 		step.fault.Client = c
@@ -124,6 +125,10 @@ func TestFaultOfAGroup(t *testing.T) {
 		if said := out.String(); !strings.Contains(said, step.want) || strings.Contains(said, "f-b-1 f-b-2") && step.fault.Nodes.Count == 1 {
 			t.Errorf("%+v said %q, want %q", step.fault.Nodes, said, step.want)
 		}
+	}
+	scale := Scale{Client: c, Group: "a", Wait: time.Nanosecond}
+	if err := scale.Run(t.Context(), io.Discard, io.Discard, "3"); err == nil || !strings.Contains(err.Error(), "of 5 nodes are Ready") || !strings.Contains(err.Error(), "the fleet goes on") {
+		t.Errorf("scale without time to wait: %v", err)
 	}
 	if _, err := c.Stop(t.Context()); err != nil {
 		t.Error(err)

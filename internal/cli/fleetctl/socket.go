@@ -237,8 +237,8 @@ func (c *Client) Play(ctx context.Context, file string, text []byte) error {
 	return c.ask(ctx, http.MethodPost, "/scenario", playRequest{file, string(text)}, &s)
 }
 
-// listens reports whether a process accepts connections on the fleet's socket.
-func (c *Client) listens(ctx context.Context) bool {
+// Listens reports whether a process accepts connections on the fleet's socket.
+func (c *Client) Listens(ctx context.Context) bool {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Path())
 	if err == nil {
 		_ = conn.Close()

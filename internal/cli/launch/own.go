@@ -40,9 +40,7 @@ func (o *Own) Complete(ctx context.Context) error {
 		}
 	}
 	if o.Root == "" {
-		if o.Root = "/var/lib/wherry"; os.Geteuid() != 0 {
-			o.Root = userDir()
-		}
+		o.Root = OwnRoot(os.Geteuid())
 	}
 	var err error
 	o.Runtime, err = findRuntime(ctx, o.Runtime)
@@ -243,6 +241,14 @@ func (o *Own) Forget() {
 	for _, g := range append(groups, "/sys/fs/cgroup/"+name, "/sys/fs/cgroup/"+name+".slice") {
 		_ = os.Remove(g) // a cgroup with processes or children stays
 	}
+}
+
+// OwnRoot returns the root directory of the agent of wherry run, if the user with this ID starts it.
+func OwnRoot(user int) string {
+	if user == 0 {
+		return "/var/lib/wherry"
+	}
+	return userDir()
 }
 
 // OwnSocket returns the socket of the agent of wherry run.

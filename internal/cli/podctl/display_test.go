@@ -2,6 +2,7 @@ package podctl
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -231,5 +232,20 @@ TIME          KIND      WHAT         TOOK  WHY
 `
 	if d := cmp.Diff(explained, b.String()); d != "" {
 		t.Errorf("explanation (-want +got):\n%s", d)
+	}
+}
+
+// Without --container a command is about the container that the annotation names, if the pod has it, or about the first one.
+func TestDefaultContainer(t *testing.T) {
+	t.Parallel()
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}, {Name: "b"}}}}
+	for named, want := range map[string]string{"": "a", "b": "b", "none": "a"} {
+		p.Annotations = map[string]string{"kubectl.kubernetes.io/default-container": named}
+		if got, err := containerOf(p, "", io.Discard); err != nil || got != want {
+			t.Errorf("the annotation names %q: %q, %v, want %q", named, got, err, want)
+		}
+	}
+	if _, err := containerOf(p, "none", io.Discard); err == nil || !strings.Contains(err.Error(), `container "none" is not in pod`) {
+		t.Errorf("a container that does not exist: %v", err)
 	}
 }

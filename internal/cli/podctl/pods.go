@@ -182,8 +182,8 @@ func containerOf(p *v1.Pod, asked string, errOut io.Writer) (string, error) {
 	for i := range p.Spec.EphemeralContainers {
 		names = append(names, p.Spec.EphemeralContainers[i].Name)
 	}
-	if asked == "" {
-		asked = p.Annotations["kubectl.kubernetes.io/default-container"]
+	if named := p.Annotations["kubectl.kubernetes.io/default-container"]; asked == "" && slices.Contains(names, named) {
+		asked = named // the name of no container has no effect, as for kubectl
 	}
 	switch {
 	case asked != "" && slices.Contains(names, asked):

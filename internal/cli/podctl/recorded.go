@@ -5,17 +5,24 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/wherry-node/wherry/internal/cli/launch"
 	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/edge/recorder"
 )
 
-// defaultRoots are the root directories in which the command looks for recorded turns if the user names none: that of an agent that runs as
-// a service, and that of wherry run.
-var defaultRoots = [...]string{"/var/lib/kubelet", "/var/lib/wherry"}
+// usualRoots returns the root directories in which the command of the user with this ID looks for recorded turns if none is named: that of
+// wherry run, and for root also that of an agent that runs as a service, which other users may not read.
+func usualRoots(user int) []string {
+	if user == 0 {
+		return []string{"/var/lib/kubelet", launch.OwnRoot(user)}
+	}
+	return []string{launch.OwnRoot(user)}
+}
 
 // recordedTurn describes a recorded turn (a decision about a pod with its input) in the output of `wherry explain`. Scripts read its JSON
 // form, which is stable: fields are added, never renamed.
@@ -40,7 +47,7 @@ func (r *Explain) recorded(s Streams, pod string) error {
 	if namespace == "" {
 		namespace = "default"
 	}
-	roots := defaultRoots[:]
+	roots := usualRoots(os.Geteuid())
 	if r.Root != "" {
 		roots = []string{r.Root}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,5 +119,16 @@ func TestRecorded(t *testing.T) {
 		if err := wrong.Run(t.Context(), Streams{Out: &bytes.Buffer{}}, "web"); err == nil {
 			t.Errorf("%+v is no error", wrong)
 		}
+	}
+}
+
+// Recorded turns are looked for where the agent of this user's wherry run has written them. Only root may read those of a service.
+func TestUsualRoots(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", "/home/a/data")
+	if got := usualRoots(1000); !slices.Equal(got, []string{"/home/a/data/wherry"}) {
+		t.Errorf("of a user: %v", got)
+	}
+	if got := usualRoots(0); !slices.Equal(got, []string{"/var/lib/kubelet", "/var/lib/wherry"}) {
+		t.Errorf("of root: %v", got)
 	}
 }

@@ -169,7 +169,7 @@ func Parse(name string, data []byte) (*Turn, error) {
 		Agent  string
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, fmt.Errorf("%s: this is not a turn that was exported: %w", name, err)
+		return nil, fmt.Errorf("%s: this is not a turn that was exported (wherry explain POD --export writes one): %w", name, err)
 	}
 	switch {
 	case head.Kind != Kind:

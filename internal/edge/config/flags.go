@@ -230,7 +230,7 @@ func (f *flagSet) flagOf() map[string]string {
 
 func (f *flagSet) addLogFlags(kc *kubelet.KubeletConfiguration) {
 	l := &kc.Logging
-	f.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "how much is logged")
+	f.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "how much is logged: 0 has each action of a pod with its reason; 2 has events too, 4 details for debugging")
 	f.of("v", "logging.verbosity")
 	f.Var(logsapi.VModuleConfigurationPflag(&l.VModule), "vmodule", "verbosity per source file, pattern=N, separated by commas")
 	f.of("vmodule", "logging.vmodule")

@@ -57,7 +57,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 		lines = append(lines, why+" ("+strings.Join(usual[why], ", ")+")")
 	}
 	return append(notices, Notice{NoticeNotHonoured, "defaults of Kubernetes",
-		"some of them have no effect on this node yet: " + strings.Join(lines, "; ")})
+		"some defaults of Kubernetes have no effect on this node yet: " + strings.Join(lines, "; ")})
 }
 
 // useErrors returns errors for settings that the agent must not ignore, because the node would be less safe than the user

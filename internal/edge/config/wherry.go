@@ -115,7 +115,7 @@ var wherryFields = []wherryField{
 		"The file with the key that encrypts the record: 16 to 4096 random bytes that only the file's owner may read. The node never makes a file that is named here; without it, it keeps no record and starts from none. " +
 			"With systemd's LoadCredentialEncrypted= the path is for example `/run/credentials/kubelet.service/offline-start`."},
 	{"offlineStart.after", "5s", "How long the API server may take to answer before the node starts from the record: 1s to 10m."},
-	{"offlineStart.maxAge", "168h", "How long ago the API server may have answered last. The node starts from no older record. At most 87600h."},
+	{"offlineStart.maxAge", "168h", "How long ago the API server may have answered last. The node starts from no older record. 1m to 87600h."},
 	{"offlineStart.maxSize", "64Mi", "How large the record may be: 1Mi to 1Gi. If more is needed, the newest pods are left out, and the log says so."},
 }
 

@@ -61,6 +61,9 @@ type fileStamps [2]fileStamp
 
 // OpenClient reads the kubeconfig and the certificate. It makes no request.
 func OpenClient(cfg ClientConfig) (*Client, error) {
+	if _, err := os.Stat(cfg.Kubeconfig); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read kubeconfig: %w: to join a cluster, give --bootstrap-kubeconfig with a token (wherry token create); for a node without a cluster, leave --kubeconfig out", err)
+	}
 	kubeconfig, err := readKubeconfig(cfg.Kubeconfig)
 	if err != nil {
 		return nil, err

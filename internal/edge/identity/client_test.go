@@ -5,9 +5,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -125,6 +128,16 @@ func TestOtherName(t *testing.T) {
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n2", Log: n.cfg.Log}))(t)
 	defer endClient(t, c)
 	n.log.wait(t, 1, "certificate=system:node:n1 node=n2")
+}
+
+// Without its kubeconfig, a client says how a node gets one.
+func TestMissingKubeconfig(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := identity.OpenClient(identity.ClientConfig{Kubeconfig: filepath.Join(dir, "none"), CertDir: dir, NodeName: "n1", Log: slog.New(slog.DiscardHandler)})
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "give --bootstrap-kubeconfig") {
+		t.Errorf("a missing kubeconfig: %v", err)
+	}
 }
 
 // serve runs a TLS server that uses the certificates of s. It returns a function that connects to the server and returns the certificate

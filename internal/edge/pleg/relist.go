@@ -41,7 +41,7 @@ func (g *Generator) relistOnce(ctx context.Context) {
 		g.lastErr, g.listing = err, call{}
 		g.mu.Unlock()
 		if first && ctx.Err() == nil {
-			g.cfg.Log.Error("relist failed; trying again", "err", err)
+			g.cfg.Log.Error("the container runtime does not list its pods; trying again", "err", err)
 		}
 		return
 	}
