@@ -82,11 +82,9 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	if err != nil {
 		return agent.Config{}, err
 	}
-	if cfg.HostnameOverride != "" {
-		hostname = name
-	}
 	c := agent.Config{
-		NodeName: name, Hostname: hostname, Kubelet: cfg.Kubelet, RootDir: cfg.RootDir, NodeIPs: cfg.NodeIPs, NodeLabels: cfg.NodeLabels,
+		NodeName: name, Hostname: name, Kubelet: cfg.Kubelet, // upstream's kubelet has one name too, in lower case, for the Node and its label
+		RootDir: cfg.RootDir, NodeIPs: cfg.NodeIPs, NodeLabels: cfg.NodeLabels,
 		CloudProvider: cfg.CloudProvider, DockerConfigs: dockerConfigs(&cfg),
 		CredentialProviderConfig: cfg.ImageCredentialProviderConfig, CredentialProviderDir: cfg.ImageCredentialProviderBinDir, RuntimeCgroups: cfg.RuntimeCgroups, LogLinkDir: logLinks(&cfg), Flags: cfg.Flags,
 		DeadContainers: int(cfg.MaxDeadPerContainer), DeadContainerAge: cfg.MinimumContainerTTL,
