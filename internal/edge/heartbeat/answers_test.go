@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // An API server that answers with an error, such as that of a webhook which is down, has a connection that works. The agent closes none, because
@@ -39,4 +41,38 @@ func TestAnAnswerClosesNoConnection(t *testing.T) {
 			b.stop()
 		})
 	}
+}
+
+// If somebody deletes the Node while the agent runs, and the garbage collector the lease, the agent makes no lease for the Node that is gone. It
+// makes one again when somebody has created the Node anew.
+func TestADeletedNodeGetsNoLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.run()
+		time.Sleep(15 * time.Second)
+		nodes, leases := b.api.CoreV1().Nodes(), b.api.CoordinationV1().Leases(v1.NamespaceNodeLease)
+		if err := errors.Join(nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{}), leases.Delete(t.Context(), "n1", metav1.DeleteOptions{})); err != nil {
+			t.Fatal(err)
+		}
+		b.take()
+		time.Sleep(2 * time.Minute)
+		if got := b.take("create"); got != "" {
+			t.Errorf("created without a Node:\n%s", got)
+		}
+		node := existing()
+		node.UID = "u9"
+		if _, err := nodes.Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Second)
+		lease, err := leases.Get(t.Context(), "n1", metav1.GetOptions{})
+		if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != "u9" {
+			t.Errorf("the lease of the new Node: %v, %v", lease, err)
+		}
+		if got := ready(b); got != "True" {
+			t.Errorf("Ready is %s on the new Node", got)
+		}
+		b.stop()
+	})
 }

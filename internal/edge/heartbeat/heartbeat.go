@@ -30,6 +30,8 @@ type Heartbeat struct {
 
 	// created says that this Heartbeat created the Node, so the Node probably has no lease.
 	created atomic.Bool
+	// gone says that the API server has no Node any more: somebody has deleted it. The stored Node stays, for the pods of the node.
+	gone atomic.Bool
 
 	// woken is set by Now, so that the next turn does a round although none is due.
 	woken atomic.Bool
@@ -191,6 +193,7 @@ func (h *Heartbeat) keep(node *v1.Node) {
 	if node.ManagedFields != nil {
 		node.ManagedFields = nil // nobody in the agent uses the managed fields, and they are a third of the Node's bytes
 	}
+	h.gone.Store(false)
 	if h.node.Swap(node) == nil {
 		close(h.seen)
 	}

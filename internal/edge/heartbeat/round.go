@@ -24,6 +24,7 @@ func (h *Heartbeat) round(ctx context.Context) {
 			return
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			h.gone.Store(apierrors.IsNotFound(err))
 			break // the other tries would get the same answer
 		}
 		if try > 0 && !answered(err) {
