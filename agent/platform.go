@@ -178,6 +178,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 		case made:
 			a.log.Info("the root directory is a shared mount now", "dir", a.cfg.RootDir)
 		}
+		a.makeDataDirs()
 		if err := g.ids.Load(); err != nil {
 			a.log.Error("pods with hostUsers: false cannot start", "err", err)
 		}
