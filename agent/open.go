@@ -115,7 +115,8 @@ func (a *Agent) openClient(ctx context.Context) error {
 	}
 	if a.cfg.BootstrapKubeconfig != "" {
 		err := identity.Bootstrap(ctx, identity.BootstrapConfig{
-			BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, Kubeconfig: a.cfg.Kubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName, Log: a.log,
+			BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, Kubeconfig: a.cfg.Kubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName,
+			Rotate: a.cfg.Kubelet.RotateCertificates, Log: a.log,
 		})
 		if err != nil {
 			return err

@@ -43,7 +43,9 @@ type BootstrapConfig struct {
 	CertDir string
 	// NodeName is the name of the Node object.
 	NodeName string
-	Log      *slog.Logger
+	// Rotate says that a Client with the same files renews its certificate (rotateCertificates), and so uses the renewed one in CertDir.
+	Rotate bool
+	Log    *slog.Logger
 	// Patience is the time between two messages about the same state; 0: 15 s.
 	Patience time.Duration
 }
@@ -56,7 +58,11 @@ type BootstrapConfig struct {
 func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	st := store{dir: cfg.CertDir, prefix: clientPrefix}
 	st.mend(cfg.Log)
-	usable, why, err := usableKubeconfig(cfg.Kubeconfig)
+	renewed := func() (*tls.Certificate, error) { return nil, fs.ErrNotExist }
+	if cfg.Rotate {
+		renewed = st.load
+	}
+	usable, why, err := usableKubeconfig(cfg.Kubeconfig, renewed)
 	if err != nil {
 		return err
 	}
@@ -74,7 +80,7 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	req := clientRequest(cfg.NodeName, st, cfg.Log, cfg.Patience)
 	req.client, req.final = bootstrapClient(cfg.BootstrapKubeconfig), true
 	req.needless = func() bool {
-		usable, _, err := usableKubeconfig(cfg.Kubeconfig)
+		usable, _, err := usableKubeconfig(cfg.Kubeconfig, renewed)
 		return usable && err == nil
 	}
 	switch _, err := req.run(ctx); {
@@ -137,8 +143,8 @@ func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 }
 
 // usableKubeconfig reports whether a kubeconfig exists and has credentials that may work; if not, why says what is wrong. It
-// checks certificates and accepts all other credentials.
-func usableKubeconfig(file string) (usable bool, why string, err error) {
+// checks certificates and accepts all other credentials. If the certificate has ended, a renewed one for the same name serves.
+func usableKubeconfig(file string, renewed func() (*tls.Certificate, error)) (usable bool, why string, err error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, "it does not exist yet", nil
 	} else if err != nil {
@@ -155,10 +161,15 @@ func usableKubeconfig(file string) (usable bool, why string, err error) {
 	if err != nil {
 		return false, "it has no usable client certificate: " + err.Error(), nil
 	}
-	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return false, "its client certificate ended at " + stamp(pair.Leaf.NotAfter), nil
+	now := time.Now()
+	if !now.After(pair.Leaf.NotAfter) {
+		return true, "", nil
 	}
-	return true, "", nil
+	next, err := renewed()
+	if err == nil && next.Leaf.Subject.CommonName == pair.Leaf.Subject.CommonName && now.Before(next.Leaf.NotAfter) {
+		return true, "", nil
+	}
+	return false, "its client certificate ended at " + stamp(pair.Leaf.NotAfter), nil
 }
 
 // configPair returns the client certificate that a kubeconfig names or holds.
