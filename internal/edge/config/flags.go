@@ -126,7 +126,7 @@ func (f *flagSet) addServerFlags(kc *kubelet.KubeletConfiguration) {
 	f.of("enable-debugging-handlers", "enableDebuggingHandlers")
 	f.BoolVar(&kc.EnableContentionProfiling, "contention-profiling", kc.EnableContentionProfiling, "profile lock contention")
 	f.of("contention-profiling", "enableContentionProfiling")
-	f.DurationVar(&kc.StreamingConnectionIdleTimeout.Duration, "streaming-connection-idle-timeout", kc.StreamingConnectionIdleTimeout.Duration, "longest idle time of a streaming connection")
+	f.DurationVar(&kc.StreamingConnectionIdleTimeout.Duration, "streaming-connection-idle-timeout", kc.StreamingConnectionIdleTimeout.Duration, "longest idle time of a streaming connection; 0: no limit")
 	f.of("streaming-connection-idle-timeout", "streamingConnectionIdleTimeout")
 }
 
