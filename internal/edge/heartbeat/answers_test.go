@@ -76,3 +76,35 @@ func TestADeletedNodeGetsNoLease(t *testing.T) {
 		b.stop()
 	})
 }
+
+// A node that becomes ready while the API server refuses its status, for example because a webhook is down, tries once more at once, and then in
+// each round: it does not send requests every 100 ms.
+func TestARefusedReadinessIsNotRepeatedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.ready = false
+		b.run()
+		time.Sleep(2 * time.Second)
+		b.take()
+		b.set(func() {
+			b.ready = true
+			b.fail = func(verb, _ string) error {
+				if verb == "patch" {
+					return apierrors.NewInternalError(errors.New("failed calling webhook"))
+				}
+				return nil
+			}
+		})
+		time.Sleep(7 * time.Second)
+		if n := strings.Count(b.take("patch nodes"), "patch nodes"); n == 0 || n > 1+tries {
+			t.Errorf("%d requests in 7 s, want 1 to %d", n, 1+tries)
+		}
+		b.set(func() { b.fail = nil })
+		time.Sleep(10 * time.Second)
+		if got := ready(b); got != "True" {
+			t.Errorf("Ready is %s when the API server takes the status again", got)
+		}
+		b.stop()
+	})
+}

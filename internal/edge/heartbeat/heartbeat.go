@@ -145,7 +145,8 @@ func (h *Heartbeat) turn(ctx context.Context) time.Duration {
 	return max(wait, 0)
 }
 
-// starting is the time from when the Node is first known until it is Ready, at most two minutes. Each Heartbeat has this time once.
+// starting is the time from when the Node is first known until it is Ready, or until the API server has refused its readiness, at most two minutes.
+// Each Heartbeat has this time once.
 type starting struct {
 	until time.Time
 	over  bool
@@ -172,7 +173,8 @@ func (h *Heartbeat) fastLook(ctx context.Context) {
 		return
 	}
 	if err := h.send(ctx, base, res); err != nil {
-		h.round(ctx) // the stored Node was probably out of date
+		h.starting.over = true // otherwise an API server that refuses the status would get it every 100 ms
+		h.round(ctx)           // the stored Node was probably out of date
 	}
 }
 
