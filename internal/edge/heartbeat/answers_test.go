@@ -108,3 +108,35 @@ func TestARefusedReadinessIsNotRepeatedAtOnce(t *testing.T) {
 		b.stop()
 	})
 }
+
+// Somebody restores the cluster from a backup, in which the node is not ready. Its Node is older than the one that the agent has seen, but it is
+// what the API has, so the agent soon reports that the node is ready.
+func TestARestoredClusterHasAnOlderNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		node := existing()
+		node.ResourceVersion = "100"
+		b := newBench(t, node)
+		b.watched()
+		h := b.run()
+		time.Sleep(30 * time.Second)
+		resource := v1.SchemeGroupVersion.WithResource("nodes")
+		old, err := b.api.Tracker().Get(resource, "", "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		restored := old.(*v1.Node).DeepCopy()
+		restored.ResourceVersion, restored.Labels["restored"] = "50", "1"
+		for i := range restored.Status.Conditions {
+			restored.Status.Conditions[i].Status = v1.ConditionUnknown
+		}
+		if err := b.api.Tracker().Update(resource, restored, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := ready(b); got != "True" || h.Node().Labels["restored"] != "1" {
+			t.Errorf("Ready is %s in the API, and the agent has the Node of resourceVersion %s", got, h.Node().ResourceVersion)
+		}
+		b.stop()
+	})
+}

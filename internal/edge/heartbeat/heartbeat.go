@@ -41,6 +41,7 @@ type Heartbeat struct {
 	justRead      bool      // the stored Node is from the registration a moment ago, so the first round need not read it
 	next          time.Time // when the next round is due
 	starting      starting
+	kept          time.Time // when the API's newest answer was stored
 	lastReport    time.Time
 	reportDelay   time.Duration
 	settled       *v1.Node // the Node of the last call of Source.Update, if the result made no difference to it; otherwise nil
@@ -178,11 +179,18 @@ func (h *Heartbeat) fastLook(ctx context.Context) {
 	}
 }
 
-// known stores a Node from the API unless the stored one is newer. It returns the newer of the two.
+// newerFor is how long a stored Node may be newer than the one of a cache. No cache is late for so long.
+const newerFor = time.Minute
+
+// known stores a Node from the API unless the stored one is newer. It returns the newer of the two. If the cache stays older, the next round reads
+// etcd: somebody may have restored the cluster from a backup.
 func (h *Heartbeat) known(node *v1.Node) *v1.Node {
 	have := h.node.Load()
 	if have != nil { // compare resource versions: they grow even if the Node is deleted and created again
 		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, have.ResourceVersion); err == nil && order < 0 {
+			if time.Since(h.kept) > newerFor {
+				h.fresh.Store(true)
+			}
 			return have
 		}
 	}
@@ -196,6 +204,7 @@ func (h *Heartbeat) keep(node *v1.Node) {
 		node.ManagedFields = nil // nobody in the agent uses the managed fields, and they are a third of the Node's bytes
 	}
 	h.gone.Store(false)
+	h.kept = time.Now()
 	if h.node.Swap(node) == nil {
 		close(h.seen)
 	}
