@@ -170,7 +170,7 @@ func (a *Agent) ports() []port {
 	return []port{
 		{"port", k.Address, k.Port, &a.deps.API, *k.EnableServer},
 		{"healthzPort", k.HealthzBindAddress, *k.HealthzPort, &a.deps.Health, *k.HealthzPort > 0},
-		{"readOnlyPort", k.Address, k.ReadOnlyPort, &a.deps.ReadOnly, *k.EnableServer && k.ReadOnlyPort > 0},
+		{"readOnlyPort", k.Address, k.ReadOnlyPort, &a.deps.ReadOnly, k.ReadOnlyPort > 0}, // enableServer is about the port with authentication only
 	}
 }
 
