@@ -60,6 +60,8 @@ type Config struct {
 	NodeIPs       []netip.Addr
 	NodeLabels    map[string]string
 	CloudProvider string
+	// AllocatableIgnoresEviction leaves the thresholds of Kubelet.EvictionHard out of what the Node can allocate to pods.
+	AllocatableIgnoresEviction bool
 	// KubeletVersion is the Node's status.nodeInfo.kubeletVersion; "": Version.
 	KubeletVersion string
 	// RuntimeCgroups is the cgroup of the container runtime, for /stats/summary; "": unknown.

@@ -85,7 +85,7 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	c := agent.Config{
 		NodeName: name, Hostname: name, Kubelet: cfg.Kubelet, // upstream's kubelet has one name too, in lower case, for the Node and its label
 		RootDir: cfg.RootDir, NodeIPs: cfg.NodeIPs, NodeLabels: cfg.NodeLabels,
-		CloudProvider: cfg.CloudProvider, DockerConfigs: dockerConfigs(&cfg),
+		CloudProvider: cfg.CloudProvider, AllocatableIgnoresEviction: cfg.IgnoreEvictionThreshold, DockerConfigs: dockerConfigs(&cfg),
 		CredentialProviderConfig: cfg.ImageCredentialProviderConfig, CredentialProviderDir: cfg.ImageCredentialProviderBinDir, RuntimeCgroups: cfg.RuntimeCgroups, LogLinkDir: logLinks(&cfg), Flags: cfg.Flags,
 		DeadContainers: int(cfg.MaxDeadPerContainer), DeadContainerAge: cfg.MinimumContainerTTL,
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.CertDir, Listen: true, PushAPI: cfg.PushAPI,
