@@ -76,6 +76,10 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	if err != nil {
 		return fmt.Errorf("TLS bootstrap: %w: make one with a token (wherry token create, kubeadm token create)", err)
 	}
+	// Without a kubeconfig the certificate would be useless, and each start of the agent would ask for another one.
+	if err := tryKubeconfig(cfg.Kubeconfig); err != nil {
+		return fmt.Errorf("TLS bootstrap: %w", err)
+	}
 	cfg.Log.Info("Asking for the node's identity", "node", cfg.NodeName, "because", why, "server", first.Host, "with", cfg.BootstrapKubeconfig)
 	req := clientRequest(cfg.NodeName, st, cfg.Log, cfg.Patience)
 	req.client, req.final = bootstrapClient(cfg.BootstrapKubeconfig), true
@@ -182,6 +186,28 @@ func configPair(cfg *rest.Config) (*tls.Certificate, error) {
 		return loadPair(t.CertFile, t.KeyFile)
 	}
 	return nil, errors.New("it names none")
+}
+
+// tryKubeconfig returns an error if a kubeconfig cannot be written, because its disk is full or read-only.
+func tryKubeconfig(file string) error {
+	if err := makeParent(file); err != nil {
+		return err
+	}
+	const most = 16 << 10 // bytes of a kubeconfig with several authorities
+	trial := file + ".trial"
+	err := hostfs.WriteFile(trial, make([]byte, most), 0o600)
+	if err = errors.Join(err, removed(trial)); err != nil {
+		return fmt.Errorf("try to write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// removed removes a file that may be missing.
+func removed(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // writeKubeconfig writes a kubeconfig with the server of boot and the certificate in pairFile.

@@ -3,11 +3,14 @@ package identity_test
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-node/wherry/internal/edge/identity"
 )
@@ -53,4 +56,33 @@ func TestTheRenewedCertificateServesIfTheKubeconfigsHasEnded(t *testing.T) {
 	if len(a.created) != requests+1 {
 		t.Error("the node has not asked for another certificate")
 	}
+}
+
+// The kubeconfig cannot be written. The node says so and asks for no certificate: its service manager starts it again and again, and each start
+// would ask for another one. When the disk works again, the node joins.
+func TestNoCertificateIsRequestedForAKubeconfigThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	brokenDisks(t, func(t *testing.T, dir string, breakIt, mend func()) {
+		a := newAPI(t)
+		a.approve = true
+		n := newNode(t, a)
+		n.cfg.Kubeconfig = filepath.Join(dir, "kubelet.conf")
+		breakIt()
+		for range 2 {
+			if err := identity.Bootstrap(soon(t), n.cfg); !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EROFS) {
+				t.Errorf("on a broken disk: %v", err)
+			}
+		}
+		if len(a.created) > 0 {
+			t.Errorf("%d certificates were requested", len(a.created))
+		}
+		mend()
+		if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
+			t.Fatal(err)
+		}
+		n.works(t)
+		if _, err := os.Stat(n.cfg.Kubeconfig + ".trial"); err == nil {
+			t.Error("the trial is left")
+		}
+	})
 }
