@@ -73,10 +73,10 @@ type Config struct {
 	DockerConfigs []string
 	// LogLinkDir is the directory in which the agent makes a link to each container log (/var/log/containers); "": none.
 	LogLinkDir string
-	// DeadContainers is how many dead attempts of one container are kept for their logs; 0: 1, negative: all.
+	// DeadContainers is how many dead attempts of one container are kept for their logs, beside its newest attempt; nil: 1, negative: all.
 	// DeadContainerAge is how long each dead attempt is kept at least. MaxDeadContainers is how many dead attempts the whole
 	// node keeps, in addition to the newest attempt of each container; nil: no limit.
-	DeadContainers    int
+	DeadContainers    *int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
 	// StartSlots is how many pods may start at the same time. 0: the agent measures and adjusts the number. Its minimum is then twice the
@@ -268,8 +268,8 @@ func (c *Config) setDefaults() {
 	if c.KubeletVersion == "" {
 		c.KubeletVersion = Version
 	}
-	if c.DeadContainers == 0 {
-		c.DeadContainers = 1
+	if c.DeadContainers == nil {
+		c.DeadContainers = new(1)
 	}
 	c.OfflineStart.setDefaults(c)
 	if c.Server.ReviewQPS == 0 {

@@ -80,7 +80,7 @@ func decidePolicy(cfg *Config, k *kubelet.KubeletConfiguration) *decide.Policy {
 		p.BackOffMax = m.Duration
 		p.BackOffInitial = min(p.BackOffInitial, m.Duration)
 	}
-	p.DeadContainersPerContainer, p.DeadContainerAge = cfg.DeadContainers, cfg.DeadContainerAge
+	p.DeadContainersPerContainer, p.DeadContainerAge = *cfg.DeadContainers, cfg.DeadContainerAge
 	return &p
 }
 

@@ -9,18 +9,18 @@ import (
 // Flags that set no field of KubeletConfiguration reach the agent.
 func TestPlainFlagsReachTheAgent(t *testing.T) {
 	t.Parallel()
-	for _, ignores := range []bool{false, true} {
+	for ignores, dead := range map[bool]int{false: 1, true: 0} {
 		var args []string
 		if ignores {
-			args = append(args, "--experimental-allocatable-ignore-eviction")
+			args = append(args, "--experimental-allocatable-ignore-eviction", "--maximum-dead-containers-per-container=0")
 		}
 		cfg, _, err := config.Load(args)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a, err := AgentConfig(cfg, "n")
-		if err != nil || a.AllocatableIgnoresEviction != ignores {
-			t.Errorf("%q: %t, %v", args, a.AllocatableIgnoresEviction, err)
+		if err != nil || a.AllocatableIgnoresEviction != ignores || *a.DeadContainers != dead {
+			t.Errorf("%q: ignores the thresholds: %t, keeps %d dead containers, %v", args, a.AllocatableIgnoresEviction, *a.DeadContainers, err)
 		}
 	}
 }

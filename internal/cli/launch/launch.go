@@ -87,7 +87,7 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 		RootDir: cfg.RootDir, NodeIPs: cfg.NodeIPs, NodeLabels: cfg.NodeLabels,
 		CloudProvider: cfg.CloudProvider, AllocatableIgnoresEviction: cfg.IgnoreEvictionThreshold, DockerConfigs: dockerConfigs(&cfg),
 		CredentialProviderConfig: cfg.ImageCredentialProviderConfig, CredentialProviderDir: cfg.ImageCredentialProviderBinDir, RuntimeCgroups: cfg.RuntimeCgroups, LogLinkDir: logLinks(&cfg), Flags: cfg.Flags,
-		DeadContainers: int(cfg.MaxDeadPerContainer), DeadContainerAge: cfg.MinimumContainerTTL,
+		DeadContainers: new(int(cfg.MaxDeadPerContainer)), DeadContainerAge: cfg.MinimumContainerTTL,
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.CertDir, Listen: true, PushAPI: cfg.PushAPI,
 		Owner: cfg.Owner, ManageHost: cfg.Simulated == nil, Server: serverLimits(&cfg.Wherry.Server),
 		KeepImages: cfg.Wherry.Images.NeverRemove, RecordBytes: cfg.Wherry.FlightRecorder.MaxBytes, OfflineStart: offlineStart(&cfg), Console: cfg.Console(),
