@@ -60,6 +60,8 @@ type Config struct {
 	NodeIPs       []netip.Addr
 	NodeLabels    map[string]string
 	CloudProvider string
+	// AllocatableIgnoresEviction leaves the thresholds of Kubelet.EvictionHard out of what the Node can allocate to pods.
+	AllocatableIgnoresEviction bool
 	// KubeletVersion is the Node's status.nodeInfo.kubeletVersion; "": Version.
 	KubeletVersion string
 	// RuntimeCgroups is the cgroup of the container runtime, for /stats/summary; "": unknown.
@@ -71,10 +73,10 @@ type Config struct {
 	DockerConfigs []string
 	// LogLinkDir is the directory in which the agent makes a link to each container log (/var/log/containers); "": none.
 	LogLinkDir string
-	// DeadContainers is how many dead attempts of one container are kept for their logs; 0: 1, negative: all.
+	// DeadContainers is how many dead attempts of one container are kept for their logs, beside its newest attempt; nil: 1, negative: all.
 	// DeadContainerAge is how long each dead attempt is kept at least. MaxDeadContainers is how many dead attempts the whole
 	// node keeps, in addition to the newest attempt of each container; nil: no limit.
-	DeadContainers    int
+	DeadContainers    *int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
 	// StartSlots is how many pods may start at the same time. 0: the agent measures and adjusts the number. Its minimum is then twice the
@@ -266,8 +268,8 @@ func (c *Config) setDefaults() {
 	if c.KubeletVersion == "" {
 		c.KubeletVersion = Version
 	}
-	if c.DeadContainers == 0 {
-		c.DeadContainers = 1
+	if c.DeadContainers == nil {
+		c.DeadContainers = new(1)
 	}
 	c.OfflineStart.setDefaults(c)
 	if c.Server.ReviewQPS == 0 {

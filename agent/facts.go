@@ -44,7 +44,7 @@ func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 		Labels: cfg.NodeLabels, Taints: k.RegisterWithTaints, ProviderID: k.ProviderID,
 		ExternalCloudProvider: cfg.CloudProvider == "external", ControllerAttachDetach: *k.EnableControllerAttachDetach,
 		NodeIPs: cfg.NodeIPs, TrustNodeIPs: !m.real, MaxPods: int(k.MaxPods), PodsPerCore: int(k.PodsPerCore),
-		KubeReserved: kube, SystemReserved: system, Thresholds: thresholds,
+		KubeReserved: kube, SystemReserved: system, Thresholds: thresholds, AllocatableIgnoresEviction: cfg.AllocatableIgnoresEviction,
 		LocalStorageIsolation: *k.LocalStorageCapacityIsolation, MaxImages: int(*k.NodeStatusMaxImages),
 		Port: cfg.Port, KubeletVersion: cfg.KubeletVersion, DeclaredFeatures: declaredFeatures(cfg),
 	}
@@ -80,7 +80,7 @@ func decidePolicy(cfg *Config, k *kubelet.KubeletConfiguration) *decide.Policy {
 		p.BackOffMax = m.Duration
 		p.BackOffInitial = min(p.BackOffInitial, m.Duration)
 	}
-	p.DeadContainersPerContainer, p.DeadContainerAge = cfg.DeadContainers, cfg.DeadContainerAge
+	p.DeadContainersPerContainer, p.DeadContainerAge = *cfg.DeadContainers, cfg.DeadContainerAge
 	return &p
 }
 

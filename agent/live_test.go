@@ -99,6 +99,30 @@ func TestFieldsThatWaitForARestart(t *testing.T) {
 	}
 }
 
+// Settings of --wherry-config that the running agent cannot change are named, like the fields of KubeletConfiguration.
+func TestOwnSettingsThatWaitForARestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	agent.WriteIdentity(t, dir)
+	a, free := prepared(t, configured(t, dir, ""), "")
+	defer free()
+	if err := a.MakeParts(); err != nil {
+		t.Fatal(err)
+	}
+	for setting, change := range map[string]func(*agent.Config){
+		"server": func(c *agent.Config) { c.Server.ReviewQPS = 77 }, "controlSocket": func(c *agent.Config) { c.ControlSocket = "/run/other.sock" },
+		"console": func(c *agent.Config) { c.Console = !c.Console }, "flightRecorder": func(c *agent.Config) { c.RecordBytes = 1 << 20 },
+		"offlineStart": func(c *agent.Config) { c.OfflineStart.Enabled = true },
+	} {
+		next := configured(t, dir, "")
+		change(&next)
+		got, err := a.Reconfigure(next)
+		if want := setting + " (--wherry-config)"; err != nil || len(got.Waiting) != 1 || got.Waiting[want] == "" {
+			t.Errorf("%s: waiting are %v, %v", setting, got.Waiting, err)
+		}
+	}
+}
+
 // After Reconfigure, the verbosity of the log is the new logging.verbosity, if the log's verbosity can be set.
 func TestReconfigureVerbosity(t *testing.T) {
 	t.Parallel()

@@ -115,7 +115,8 @@ func (a *Agent) openClient(ctx context.Context) error {
 	}
 	if a.cfg.BootstrapKubeconfig != "" {
 		err := identity.Bootstrap(ctx, identity.BootstrapConfig{
-			BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, Kubeconfig: a.cfg.Kubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName, Log: a.log,
+			BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, Kubeconfig: a.cfg.Kubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName,
+			Rotate: a.cfg.Kubelet.RotateCertificates, Log: a.log,
 		})
 		if err != nil {
 			return err
@@ -169,7 +170,7 @@ func (a *Agent) ports() []port {
 	return []port{
 		{"port", k.Address, k.Port, &a.deps.API, *k.EnableServer},
 		{"healthzPort", k.HealthzBindAddress, *k.HealthzPort, &a.deps.Health, *k.HealthzPort > 0},
-		{"readOnlyPort", k.Address, k.ReadOnlyPort, &a.deps.ReadOnly, *k.EnableServer && k.ReadOnlyPort > 0},
+		{"readOnlyPort", k.Address, k.ReadOnlyPort, &a.deps.ReadOnly, k.ReadOnlyPort > 0}, // enableServer is about the port with authentication only
 	}
 }
 

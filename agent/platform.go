@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,7 +156,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	g.cgroups = groups
 	real := &nodefacts.Real{
 		Proc: a.deps.Machine.proc, Disk: host, RootDir: a.cfg.RootDir, ImageDir: a.imageDir, Hostname: a.cfg.Hostname,
-		Pods: func(enough uint64) (uint64, bool) { return a.stats.PodsUsed(enough) }, PodsMemory: a.podsMemory, Wanted: a.podsWanted, AllAddresses: len(a.cfg.NodeIPs) > 0,
+		Pods: func(enough uint64) (uint64, bool) { return a.stats.PodsUsed(enough) }, PodsMemory: a.podsMemory, Wanted: a.podsWanted, AllAddresses: slices.ContainsFunc(a.cfg.NodeIPs, func(ip netip.Addr) bool { return !ip.IsUnspecified() }),
 	}
 	real.LayerDir = a.layerDir
 	g.machine, g.signals = real, real.Signals
@@ -177,6 +178,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 		case made:
 			a.log.Info("the root directory is a shared mount now", "dir", a.cfg.RootDir)
 		}
+		a.makeDataDirs()
 		if err := g.ids.Load(); err != nil {
 			a.log.Error("pods with hostUsers: false cannot start", "err", err)
 		}

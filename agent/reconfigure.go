@@ -80,8 +80,8 @@ func (a *Agent) startedWith() *kubelet.KubeletConfiguration {
 // Reconfigure gives a running agent new values: the fields Kubelet and KeepImages of cfg. Fields that can change while the
 // node runs take their new values; docs/configuration.md says for each field when its value takes effect. The other fields
 // keep their values until the next start. Reconfigure logs the fields of both kinds and records an event on the node for
-// each kind. If the configuration is not valid, nothing changes. Other fields of cfg are ignored; if Server or ControlSocket
-// differ, the result says that they need a restart. Calls may be concurrent, after Deps.Started was called.
+// each kind. If the configuration is not valid, nothing changes. Other fields of cfg are ignored; if Server, ControlSocket,
+// Console, RecordBytes or OfflineStart differ, the result says that they need a restart. Calls may be concurrent, after Deps.Started was called.
 func (a *Agent) Reconfigure(cfg Config) (Reconfigured, error) {
 	l := &a.live
 	l.mu.Lock()
@@ -97,12 +97,7 @@ func (a *Agent) Reconfigure(cfg Config) (Reconfigured, error) {
 	for _, w := range d.Waiting {
 		out.Waiting[w.Field] = w.Why
 	}
-	if a.otherServer(cfg.Server) {
-		out.Waiting["server (--wherry-config)"] = "the HTTPS API is built at the start"
-	}
-	if cfg.ControlSocket != a.cfg.ControlSocket {
-		out.Waiting["controlSocket (--wherry-config)"] = "the control socket is opened at the start"
-	}
+	a.othersWait(&cfg, out.Waiting)
 	kept, err := pullaccess.ParseAllowlist(cfg.KeepImages)
 	if err != nil {
 		return Reconfigured{}, fmt.Errorf("agent: Config.KeepImages: %w", err)
@@ -122,11 +117,25 @@ func (a *Agent) Reconfigure(cfg Config) (Reconfigured, error) {
 	return out, nil
 }
 
-// otherServer reports whether s differs from the limits that the agent was started with.
-func (a *Agent) otherServer(s ServerLimits) bool {
-	with := Config{Server: s}
+// othersWait adds those settings to waiting that Kubernetes has no field for, that differ from those the agent was started with, and that need
+// a restart.
+func (a *Agent) othersWait(cfg *Config, waiting map[string]string) {
+	with := Config{Server: cfg.Server, OfflineStart: cfg.OfflineStart, RootDir: a.cfg.RootDir}
 	with.setDefaults()
-	return with.Server != a.cfg.Server
+	for _, c := range []struct {
+		differs    bool
+		field, why string
+	}{
+		{with.Server != a.cfg.Server, "server", "the HTTPS API is built at the start"},
+		{cfg.ControlSocket != a.cfg.ControlSocket, "controlSocket", "the control socket is opened at the start"},
+		{cfg.Console != a.cfg.Console, "console", "the HTTPS API is built at the start"},
+		{cfg.RecordBytes != a.cfg.RecordBytes, "flightRecorder", "the recorder is built at the start"},
+		{with.OfflineStart != a.cfg.OfflineStart, "offlineStart", "it says how the node starts, and the record is opened at the start"},
+	} {
+		if c.differs {
+			waiting[c.field+" (--wherry-config)"] = c.why
+		}
+	}
 }
 
 // follow makes every part use the configuration k. fields are the fields that change. If follow returns an error, it has

@@ -22,7 +22,12 @@ if [ -n "$(ls -A /var/lib/kubelet/pods 2>/dev/null)" ] || grep -q ' /var/lib/kub
 	echo "pods are left on this node: /var/lib/kubelet and /etc/kubernetes/kubelet.conf stay; drain a node before its agent is purged" >&2
 	exit 0
 fi
-rm -rf --one-file-system /var/lib/kubelet /run/wherry
+rm -rf --one-file-system /run/wherry
+if grep -q ' /var/lib/kubelet ' /proc/self/mountinfo; then
+	find /var/lib/kubelet -xdev -mindepth 1 -delete # a file system of its own cannot be removed: it stays mounted, and empty
+else
+	rm -rf --one-file-system /var/lib/kubelet
+fi
 rm -f /etc/kubernetes/kubelet.conf
 rmdir /var/log/pods /var/log/containers 2>/dev/null || true
 if grep -qs '^populated 0' /sys/fs/cgroup/kubepods.slice/cgroup.events; then

@@ -28,3 +28,12 @@ func FileLabel(user, level string) (string, error) {
 	}
 	return file, nil
 }
+
+// LabelForContainers gives a directory the SELinux label with which every container may use it, as upstream's kubelet does for the directories of
+// plugins. It must be called only if HasSELinux.
+func LabelForContainers(dir string) error {
+	if err := selinux.SetFileLabel(dir, "system_u:object_r:container_file_t:s0"); err != nil {
+		return fmt.Errorf("set the SELinux label of %s: %w", dir, err)
+	}
+	return nil
+}

@@ -82,14 +82,12 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	if err != nil {
 		return agent.Config{}, err
 	}
-	if cfg.HostnameOverride != "" {
-		hostname = name
-	}
 	c := agent.Config{
-		NodeName: name, Hostname: hostname, Kubelet: cfg.Kubelet, RootDir: cfg.RootDir, NodeIPs: cfg.NodeIPs, NodeLabels: cfg.NodeLabels,
-		CloudProvider: cfg.CloudProvider, DockerConfigs: dockerConfigs(&cfg),
+		NodeName: name, Hostname: name, Kubelet: cfg.Kubelet, // upstream's kubelet has one name too, in lower case, for the Node and its label
+		RootDir: cfg.RootDir, NodeIPs: cfg.NodeIPs, NodeLabels: cfg.NodeLabels,
+		CloudProvider: cfg.CloudProvider, AllocatableIgnoresEviction: cfg.IgnoreEvictionThreshold, DockerConfigs: dockerConfigs(&cfg),
 		CredentialProviderConfig: cfg.ImageCredentialProviderConfig, CredentialProviderDir: cfg.ImageCredentialProviderBinDir, RuntimeCgroups: cfg.RuntimeCgroups, LogLinkDir: logLinks(&cfg), Flags: cfg.Flags,
-		DeadContainers: int(cfg.MaxDeadPerContainer), DeadContainerAge: cfg.MinimumContainerTTL,
+		DeadContainers: new(int(cfg.MaxDeadPerContainer)), DeadContainerAge: cfg.MinimumContainerTTL,
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.CertDir, Listen: true, PushAPI: cfg.PushAPI,
 		Owner: cfg.Owner, ManageHost: cfg.Simulated == nil, Server: serverLimits(&cfg.Wherry.Server),
 		KeepImages: cfg.Wherry.Images.NeverRemove, RecordBytes: cfg.Wherry.FlightRecorder.MaxBytes, OfflineStart: offlineStart(&cfg), Console: cfg.Console(),

@@ -106,7 +106,10 @@ func podLimit(s *Settings, cpus int) int {
 // Allocatable returns what pods may use: "Node Allocatable = capacity - kube-reserved - system-reserved -
 // eviction-threshold", never below zero, and without huge pages as ordinary memory.
 func Allocatable(s *Settings, capacity v1.ResourceList) v1.ResourceList {
-	eviction := pressure.HardReservation(s.Thresholds, capacity)
+	var eviction v1.ResourceList
+	if !s.AllocatableIgnoresEviction {
+		eviction = pressure.HardReservation(s.Thresholds, capacity)
+	}
 	out := v1.ResourceList{}
 	for name, q := range capacity {
 		left := q.DeepCopy()

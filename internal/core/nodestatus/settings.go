@@ -31,6 +31,8 @@ type Settings struct {
 	MaxPods, PodsPerCore         int // PodsPerCore zero: not used
 	KubeReserved, SystemReserved v1.ResourceList
 	Thresholds                   []pressure.Threshold // the hard thresholds are subtracted from allocatable
+	// AllocatableIgnoresEviction leaves the thresholds out of allocatable (--experimental-allocatable-ignore-eviction).
+	AllocatableIgnoresEviction bool
 	// LocalStorageIsolation is localStorageCapacityIsolation: ephemeral-storage is a resource of the node, and the node is not
 	// ready until the amount is known.
 	LocalStorageIsolation bool

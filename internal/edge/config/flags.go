@@ -69,7 +69,7 @@ func (f *flagSet) addNodeFlags() {
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig that reaches the API server; without it the node is standalone")
 	f.StringVar(&c.BootstrapKubeconfig, "bootstrap-kubeconfig", "", "kubeconfig with a bootstrap token, with which the node requests its client certificate if --kubeconfig does not exist yet")
 	f.StringVar(&c.HostnameOverride, "hostname-override", "", "name of the node, if it differs from the host's name")
-	f.StringVar(&f.nodeIP, "node-ip", "", "address of the node, or an IPv4 and an IPv6 address, separated by a comma")
+	f.StringVar(&f.nodeIP, "node-ip", "", "address of the node, or an IPv4 and an IPv6 address, separated by a comma; default: the one that the name of the host has, or else the one on the default route")
 	f.StringVar(&c.CertDir, "cert-dir", c.CertDir, "directory for keys and certificates; default of a simulated node: pki in --root-dir")
 	f.StringVar(&c.RootDir, "root-dir", c.RootDir, "directory for the state of pods")
 	f.StringVar(&c.CloudProvider, "cloud-provider", "", "\"external\" if a cloud controller initializes the node")
@@ -126,7 +126,7 @@ func (f *flagSet) addServerFlags(kc *kubelet.KubeletConfiguration) {
 	f.of("enable-debugging-handlers", "enableDebuggingHandlers")
 	f.BoolVar(&kc.EnableContentionProfiling, "contention-profiling", kc.EnableContentionProfiling, "profile lock contention")
 	f.of("contention-profiling", "enableContentionProfiling")
-	f.DurationVar(&kc.StreamingConnectionIdleTimeout.Duration, "streaming-connection-idle-timeout", kc.StreamingConnectionIdleTimeout.Duration, "longest idle time of a streaming connection")
+	f.DurationVar(&kc.StreamingConnectionIdleTimeout.Duration, "streaming-connection-idle-timeout", kc.StreamingConnectionIdleTimeout.Duration, "longest idle time of a streaming connection; 0: no limit")
 	f.of("streaming-connection-idle-timeout", "streamingConnectionIdleTimeout")
 }
 

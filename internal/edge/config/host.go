@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/cpuset"
 )
 
 // HostFacts are the properties of a machine that CheckHost compares with the configuration.
@@ -17,6 +18,8 @@ type HostFacts struct {
 	Swap []string
 	// Kernel has the values of KernelSettings. A setting that cannot be read is missing.
 	Kernel map[string]string
+	// CPUs is the list of the CPUs that are online, for example 0-3,8; "": not known.
+	CPUs string
 }
 
 // KernelSetting is a kernel setting with the value that Kubernetes requires on a node.
@@ -48,6 +51,9 @@ func ReadHostFacts() (HostFacts, error) {
 		return facts, fmt.Errorf("look for swap: %w", err)
 	}
 	facts.Swap = parseSwaps(string(data))
+	if online, err := os.ReadFile("/sys/devices/system/cpu/online"); err == nil {
+		facts.CPUs = strings.TrimSpace(string(online))
+	}
 	facts.Kernel = map[string]string{}
 	for _, s := range KernelSettings() {
 		if value, err := os.ReadFile(s.File("/proc/sys")); err == nil {
@@ -67,8 +73,8 @@ func parseSwaps(s string) []string {
 	return devices
 }
 
-// CheckHost returns an error if the configuration refuses this machine: failCgroupV1, failSwapOn and protectKernelDefaults. It
-// accepts every machine for a simulated node.
+// CheckHost returns an error if the configuration refuses this machine: failCgroupV1, failSwapOn, protectKernelDefaults, and CPUs in
+// reservedSystemCPUs that the machine does not have. It accepts every machine for a simulated node.
 func (c Config) CheckHost(h HostFacts) error {
 	if c.Simulated != nil {
 		return nil
@@ -85,7 +91,22 @@ func (c Config) CheckHost(h HostFacts) error {
 	if c.Kubelet.ProtectKernelDefaults {
 		errs = append(errs, checkKernel(h.Kernel))
 	}
+	errs = append(errs, checkReservedCPUs(c.Kubelet.ReservedSystemCPUs, h.CPUs))
 	return errors.Join(errs...)
+}
+
+// checkReservedCPUs returns an error if a reserved CPU is not online. Their number is subtracted from what pods may use, so a wrong list would leave
+// too little for them.
+func checkReservedCPUs(reserved, online string) error {
+	want, err := cpuset.Parse(reserved)
+	if err != nil || reserved == "" { // Load has refused a wrong list
+		return nil
+	}
+	have, err := cpuset.Parse(online)
+	if err != nil || online == "" || want.IsSubsetOf(have) {
+		return nil
+	}
+	return fmt.Errorf("reservedSystemCPUs (--reserved-cpus): %s: this machine has no CPU %s, only %s: correct the list", reserved, want.Difference(have), have)
 }
 
 // checkKernel returns an error that names each kernel setting with a wrong value.

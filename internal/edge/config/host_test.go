@@ -58,6 +58,21 @@ func TestCheckHostKernel(t *testing.T) {
 	}
 }
 
+// CPUs that the machine does not have cannot be reserved: their number would be missing to the pods.
+func TestCheckHostReservedCPUs(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ reserved, online, want string }{
+		{"0-1", "0-7", ""}, {"", "0-7", ""}, {"0-63", "", ""},
+		{"0,6-9", "0-7", "reservedSystemCPUs (--reserved-cpus): 0,6-9: this machine has no CPU 8-9, only 0-7: correct the list"},
+	} {
+		cfg, _ := load(t, "--fail-cgroupv1=false", "--reserved-cpus="+c.reserved)
+		err := cfg.CheckHost(config.HostFacts{CPUs: c.online})
+		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%q of %q: %v, want %q", c.reserved, c.online, err, c.want)
+		}
+	}
+}
+
 // A setting is an error if ignoring it would make the node less safe. The error has the remedy. Values that change nothing are
 // accepted, and so are gates that AllBeta turns on.
 func TestRefusedSettings(t *testing.T) {

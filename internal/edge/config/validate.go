@@ -231,7 +231,7 @@ func (c *checker) checkTimes() {
 	c.positive("httpCheckFrequency", kc.HTTPCheckFrequency.Duration)
 	c.positive("syncFrequency", kc.SyncFrequency.Duration)
 	c.positive("runtimeRequestTimeout", kc.RuntimeRequestTimeout.Duration)
-	c.positive("streamingConnectionIdleTimeout", kc.StreamingConnectionIdleTimeout.Duration)
+	c.notNegative("streamingConnectionIdleTimeout", int64(kc.StreamingConnectionIdleTimeout.Duration)) // 0, only by the flag: no limit
 	back := kc.CrashLoopBackOff.MaxContainerRestartPeriod
 	switch on := c.gates.Enabled("KubeletCrashLoopBackOffMax"); {
 	case back == nil:

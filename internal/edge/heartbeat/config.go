@@ -97,8 +97,8 @@ type Config struct {
 	// PodCIDR is called with the node's pod CIDRs once they are known and when they change. After an error it is called
 	// again.
 	PodCIDR func(ctx context.Context, cidrs []string) error
-	// OnRepeatedFailure closes the client's connections. The status loop and the lease loop call it, possibly at the
-	// same time.
+	// OnRepeatedFailure closes the client's connections. The status loop and the lease loop call it, possibly at the same time, when repeatedly no
+	// server answers, or the server does not know the client.
 	OnRepeatedFailure func()
 	// Reached, when set, is called when the Node reaches a stage. It may be called more than once for a stage. It must not block.
 	Reached func(Stage)

@@ -4,7 +4,7 @@
 // The node is measured, and its status computed, every StatusFrequency (10 s), or at once after Now. The status is sent if it differs
 // from the one in the API, or if ReportFrequency (5 min) has passed. While neither the measurements nor the Node in the API change, the
 // Source need not compute the status. One round has 5 tries. The first try takes the Node from Cached
-// or, without that, from the API server's cache; the others read it from etcd. From the second failed try on,
+// or, without that, from the API server's cache; the others read it from etcd. From the second try on that no server answers,
 // OnRepeatedFailure closes the connections, because they may lead to a server that is gone. While the node starts,
 // until it is ready, the status is computed every 100 ms without a request to the API, so that a node is Ready as soon
 // as its runtime is.

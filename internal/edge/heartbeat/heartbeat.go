@@ -30,6 +30,8 @@ type Heartbeat struct {
 
 	// created says that this Heartbeat created the Node, so the Node probably has no lease.
 	created atomic.Bool
+	// gone says that the API server has no Node any more: somebody has deleted it. The stored Node stays, for the pods of the node.
+	gone atomic.Bool
 
 	// woken is set by Now, so that the next turn does a round although none is due.
 	woken atomic.Bool
@@ -39,6 +41,7 @@ type Heartbeat struct {
 	justRead      bool      // the stored Node is from the registration a moment ago, so the first round need not read it
 	next          time.Time // when the next round is due
 	starting      starting
+	kept          time.Time // when the API's newest answer was stored
 	lastReport    time.Time
 	reportDelay   time.Duration
 	settled       *v1.Node // the Node of the last call of Source.Update, if the result made no difference to it; otherwise nil
@@ -143,7 +146,8 @@ func (h *Heartbeat) turn(ctx context.Context) time.Duration {
 	return max(wait, 0)
 }
 
-// starting is the time from when the Node is first known until it is Ready, at most two minutes. Each Heartbeat has this time once.
+// starting is the time from when the Node is first known until it is Ready, or until the API server has refused its readiness, at most two minutes.
+// Each Heartbeat has this time once.
 type starting struct {
 	until time.Time
 	over  bool
@@ -170,15 +174,23 @@ func (h *Heartbeat) fastLook(ctx context.Context) {
 		return
 	}
 	if err := h.send(ctx, base, res); err != nil {
-		h.round(ctx) // the stored Node was probably out of date
+		h.starting.over = true // otherwise an API server that refuses the status would get it every 100 ms
+		h.round(ctx)           // the stored Node was probably out of date
 	}
 }
 
-// known stores a Node from the API unless the stored one is newer. It returns the newer of the two.
+// newerFor is how long a stored Node may be newer than the one of a cache. No cache is late for so long.
+const newerFor = time.Minute
+
+// known stores a Node from the API unless the stored one is newer. It returns the newer of the two. If the cache stays older, the next round reads
+// etcd: somebody may have restored the cluster from a backup.
 func (h *Heartbeat) known(node *v1.Node) *v1.Node {
 	have := h.node.Load()
 	if have != nil { // compare resource versions: they grow even if the Node is deleted and created again
 		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, have.ResourceVersion); err == nil && order < 0 {
+			if time.Since(h.kept) > newerFor {
+				h.fresh.Store(true)
+			}
 			return have
 		}
 	}
@@ -191,6 +203,8 @@ func (h *Heartbeat) keep(node *v1.Node) {
 	if node.ManagedFields != nil {
 		node.ManagedFields = nil // nobody in the agent uses the managed fields, and they are a third of the Node's bytes
 	}
+	h.gone.Store(false)
+	h.kept = time.Now()
 	if h.node.Swap(node) == nil {
 		close(h.seen)
 	}

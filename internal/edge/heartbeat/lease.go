@@ -60,8 +60,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 func (l *Lease) known() bool { return l.last != nil }
 
 // update writes the time into the lease, in at most five tries. If another component changed or deleted the lease,
-// update reads or creates it again. Repeated failure closes the connections, because they may lead to a server that is
-// gone.
+// update reads or creates it again. If repeatedly no server answers, it closes the connections, because they may lead to a server that is gone.
 func (l *Lease) update(ctx context.Context) error {
 	var err error
 	for try := range tries {
@@ -74,7 +73,7 @@ func (l *Lease) update(ctx context.Context) error {
 			}
 			continue
 		}
-		if try > 0 && l.OnRepeatedFailure != nil {
+		if try > 0 && !answered(err) && l.OnRepeatedFailure != nil {
 			l.OnRepeatedFailure()
 		}
 	}

@@ -55,9 +55,10 @@ func (h *Heartbeat) beat(ctx context.Context, lease *Lease, said *sayer) error {
 	return err
 }
 
-// owner returns the UID of the Node, which it reads if the status loop has not seen the Node yet.
+// owner returns the UID of the Node, which it reads if the status loop has not seen the Node yet, or if the Node was deleted: the garbage
+// collector deletes a lease whose owner does not exist.
 func (h *Heartbeat) owner(ctx context.Context) (types.UID, error) {
-	if uid := h.uid(); uid != "" {
+	if uid := h.uid(); uid != "" && !h.gone.Load() {
 		return uid, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)

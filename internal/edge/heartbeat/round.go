@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,13 +24,22 @@ func (h *Heartbeat) round(ctx context.Context) {
 			return
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			h.gone.Store(apierrors.IsNotFound(err))
 			break // the other tries would get the same answer
 		}
-		if try > 0 {
+		if try > 0 && !answered(err) {
 			h.cfg.OnRepeatedFailure()
 		}
 	}
 	h.said.warn(h.explain(err))
+}
+
+// answered reports whether an error is an answer of the API server, for example because a webhook refuses the request. Then the connection
+// works, and to close it would only end the watches and requests of the whole node, in each round again. The answer Unauthorized does not
+// count: the connection may have an old certificate of which there is a newer one on disk.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !apierrors.IsUnauthorized(err)
 }
 
 func (h *Heartbeat) try(ctx context.Context, try int) error {

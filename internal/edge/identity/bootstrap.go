@@ -43,7 +43,9 @@ type BootstrapConfig struct {
 	CertDir string
 	// NodeName is the name of the Node object.
 	NodeName string
-	Log      *slog.Logger
+	// Rotate says that a Client with the same files renews its certificate (rotateCertificates), and so uses the renewed one in CertDir.
+	Rotate bool
+	Log    *slog.Logger
 	// Patience is the time between two messages about the same state; 0: 15 s.
 	Patience time.Duration
 }
@@ -56,7 +58,11 @@ type BootstrapConfig struct {
 func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	st := store{dir: cfg.CertDir, prefix: clientPrefix}
 	st.mend(cfg.Log)
-	usable, why, err := usableKubeconfig(cfg.Kubeconfig)
+	renewed := func() (*tls.Certificate, error) { return nil, fs.ErrNotExist }
+	if cfg.Rotate {
+		renewed = st.load
+	}
+	usable, why, err := usableKubeconfig(cfg.Kubeconfig, renewed)
 	if err != nil {
 		return err
 	}
@@ -70,11 +76,15 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	if err != nil {
 		return fmt.Errorf("TLS bootstrap: %w: make one with a token (wherry token create, kubeadm token create)", err)
 	}
+	// Without a kubeconfig the certificate would be useless, and each start of the agent would ask for another one.
+	if err := tryKubeconfig(cfg.Kubeconfig); err != nil {
+		return fmt.Errorf("TLS bootstrap: %w", err)
+	}
 	cfg.Log.Info("Asking for the node's identity", "node", cfg.NodeName, "because", why, "server", first.Host, "with", cfg.BootstrapKubeconfig)
 	req := clientRequest(cfg.NodeName, st, cfg.Log, cfg.Patience)
 	req.client, req.final = bootstrapClient(cfg.BootstrapKubeconfig), true
 	req.needless = func() bool {
-		usable, _, err := usableKubeconfig(cfg.Kubeconfig)
+		usable, _, err := usableKubeconfig(cfg.Kubeconfig, renewed)
 		return usable && err == nil
 	}
 	switch _, err := req.run(ctx); {
@@ -137,8 +147,8 @@ func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 }
 
 // usableKubeconfig reports whether a kubeconfig exists and has credentials that may work; if not, why says what is wrong. It
-// checks certificates and accepts all other credentials.
-func usableKubeconfig(file string) (usable bool, why string, err error) {
+// checks certificates and accepts all other credentials. If the certificate has ended, a renewed one for the same name serves.
+func usableKubeconfig(file string, renewed func() (*tls.Certificate, error)) (usable bool, why string, err error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, "it does not exist yet", nil
 	} else if err != nil {
@@ -155,10 +165,15 @@ func usableKubeconfig(file string) (usable bool, why string, err error) {
 	if err != nil {
 		return false, "it has no usable client certificate: " + err.Error(), nil
 	}
-	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return false, "its client certificate ended at " + stamp(pair.Leaf.NotAfter), nil
+	now := time.Now()
+	if !now.After(pair.Leaf.NotAfter) {
+		return true, "", nil
 	}
-	return true, "", nil
+	next, err := renewed()
+	if err == nil && next.Leaf.Subject.CommonName == pair.Leaf.Subject.CommonName && now.Before(next.Leaf.NotAfter) {
+		return true, "", nil
+	}
+	return false, "its client certificate ended at " + stamp(pair.Leaf.NotAfter), nil
 }
 
 // configPair returns the client certificate that a kubeconfig names or holds.
@@ -171,6 +186,28 @@ func configPair(cfg *rest.Config) (*tls.Certificate, error) {
 		return loadPair(t.CertFile, t.KeyFile)
 	}
 	return nil, errors.New("it names none")
+}
+
+// tryKubeconfig returns an error if a kubeconfig cannot be written, because its disk is full or read-only.
+func tryKubeconfig(file string) error {
+	if err := makeParent(file); err != nil {
+		return err
+	}
+	const most = 16 << 10 // bytes of a kubeconfig with several authorities
+	trial := file + ".trial"
+	err := hostfs.WriteFile(trial, make([]byte, most), 0o600)
+	if err = errors.Join(err, removed(trial)); err != nil {
+		return fmt.Errorf("try to write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// removed removes a file that may be missing.
+func removed(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // writeKubeconfig writes a kubeconfig with the server of boot and the certificate in pairFile.

@@ -29,6 +29,7 @@ type csrBook struct {
 	ca      *authority
 	life    time.Duration
 	pending bool // requests are not signed
+	silent  int  // how many creations of requests get no answer
 	asked   []string
 	mu      sync.Mutex // for the contents of all
 	all     map[string]*certificates.CertificateSigningRequest
@@ -44,8 +45,13 @@ type csrUser struct {
 	user string
 }
 
-func (u csrUser) Create(_ context.Context, csr *certificates.CertificateSigningRequest, _ metav1.CreateOptions) (*certificates.CertificateSigningRequest, error) {
+func (u csrUser) Create(ctx context.Context, csr *certificates.CertificateSigningRequest, _ metav1.CreateOptions) (*certificates.CertificateSigningRequest, error) {
 	u.asked = append(u.asked, u.user)
+	if u.silent > 0 {
+		u.silent--
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if u.all[csr.Name] != nil {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "certificatesigningrequests"}, csr.Name)
 	}
@@ -184,6 +190,21 @@ func TestMemoryKeepsItsKey(t *testing.T) {
 		}()
 		if err := m.Join(t.Context()); err != nil || len(b.all) != 1 {
 			t.Errorf("%d requests: %v", len(b.all), err)
+		}
+	})
+}
+
+// A server that takes the request and never answers does not hold the node for ever: it asks again.
+func TestAServerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, cfg := newBook(t)
+		b.silent = 2
+		m := must(identity.NewMemory(cfg))(t)
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer stop()
+		if err := m.Join(ctx); err != nil || len(b.asked) != 3 {
+			t.Errorf("asked %d times: %v", len(b.asked), err)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -79,6 +80,22 @@ func TestKubeconfigPathsAreAbsolute(t *testing.T) {
 	for _, path := range []string{c.AuthInfos["default-auth"].ClientCertificate, c.AuthInfos["default-auth"].ClientKey, c.Clusters["default-cluster"].CertificateAuthority} {
 		if !filepath.IsAbs(path) {
 			t.Errorf("%s is relative", path)
+		}
+	}
+}
+
+// No serving certificate is requested for a node that has only a name, as before a cloud provider has set its addresses: it would be useless for
+// clients, which connect to an IP address, and somebody may have to approve it.
+func TestAServingCertificateNeedsAnIPAddress(t *testing.T) {
+	t.Parallel()
+	name, address := v1.NodeAddress{Type: v1.NodeHostName, Address: "n1"}, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "10.0.0.1"}
+	for _, c := range []struct {
+		addresses []v1.NodeAddress
+		want      bool
+	}{{nil, false}, {[]v1.NodeAddress{name, {Type: v1.NodeExternalDNS, Address: "n1.example"}}, false}, {[]v1.NodeAddress{name, address}, true}} {
+		s := &Serving{cfg: ServingConfig{NodeName: "n1", Addresses: func() []v1.NodeAddress { return c.addresses }}}
+		if got := s.wish() != nil; got != c.want {
+			t.Errorf("addresses %v: requests a certificate: %t", c.addresses, got)
 		}
 	}
 }

@@ -166,14 +166,28 @@ func (r *request) name(key keyPair) (string, error) {
 	return "node-csr-" + hex.EncodeToString(h.Sum(nil))[:40], nil
 }
 
+// answerWithin is how long the API server may take to answer one request. Without a bound, a server or proxy that takes requests and never answers
+// would hold the node for ever: while it has no identity, nothing else notices that.
+const answerWithin = 30 * time.Second
+
+// answer makes one request, and gives it answerWithin.
+func answer(ctx context.Context, ask func(context.Context) (*certificates.CertificateSigningRequest, error)) (*certificates.CertificateSigningRequest, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return ask(ctx)
+}
+
 // ask creates the CertificateSigningRequest if it does not exist, and returns the certificate when the request is approved and signed.
 func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]byte, error) {
-	_, err := c.Create(ctx, &certificates.CertificateSigningRequest{
+	wanted := &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: r.labels},
 		Spec: certificates.CertificateSigningRequestSpec{
 			Request: pemBlock("CERTIFICATE REQUEST", der), SignerName: r.signer, Usages: r.usages,
 		},
-	}, metav1.CreateOptions{})
+	}
+	_, err := answer(ctx, func(ctx context.Context) (*certificates.CertificateSigningRequest, error) {
+		return c.Create(ctx, wanted, metav1.CreateOptions{})
+	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		r.log.Info("Found the certificate request that this node made before", "csr", name, "signer", r.signer)
@@ -183,7 +197,9 @@ func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]b
 		r.log.Info("Asked for a certificate", "csr", name, "signer", r.signer)
 	}
 	for said := ""; ; {
-		csr, err := c.Get(ctx, name, metav1.GetOptions{})
+		csr, err := answer(ctx, func(ctx context.Context) (*certificates.CertificateSigningRequest, error) {
+			return c.Get(ctx, name, metav1.GetOptions{})
+		})
 		if apierrors.IsNotFound(err) {
 			return nil, errAnew
 		}

@@ -35,7 +35,7 @@ type ServingConfig struct {
 	CertDir  string
 	NodeName string
 	// Addresses returns the addresses that the certificate must cover, as the Node reports them. OpenServing calls it
-	// once, and Run periodically. While there are none, no certificate is requested.
+	// once, and Run periodically. While there is no IP address among them, no certificate is requested.
 	Addresses func() []v1.NodeAddress
 	Log       *slog.Logger
 	// Patience is the time between two messages, and between two calls of Addresses; 0: 15 s.
@@ -259,11 +259,11 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 	return req.run(ctx)
 }
 
-// wish returns a template of the certificate that the node's addresses require. It returns nil while there are no addresses,
-// because the signer requires at least one.
+// wish returns a template of the certificate that the node's addresses require. It returns nil while no IP address is known, as upstream's
+// kubelet does: before the cloud provider has set the addresses, a node has only its name, and clients connect to an IP address.
 func (s *Serving) wish() *x509.CertificateRequest {
 	names, ips := hostsOf(s.cfg.Addresses())
-	if len(names) == 0 && len(ips) == 0 {
+	if len(ips) == 0 {
 		return nil
 	}
 	return &x509.CertificateRequest{

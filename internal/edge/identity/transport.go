@@ -88,8 +88,20 @@ func (c *connections) endPast() {
 }
 
 // withTransport gives cfg a transport of its own. certificate returns the client certificate for each handshake; nil
-// for none.
+// for none. Without a certificate, a credential plugin of the kubeconfig is used (users[].user.exec).
 func withTransport(cfg *rest.Config, certificate func() (*tls.Certificate, error)) (*rest.Config, *connections, error) {
+	dial, wrap := cfg.Dial, cfg.WrapTransport
+	if cfg.ExecProvider != nil && certificate == nil {
+		// rest.Config does not allow both a transport and a plugin, so the parts that the plugin adds are taken from a configuration
+		// without a transport: a token for each request, a certificate for each handshake, and the end of connections with an old one.
+		plugin, err := cfg.TransportConfig()
+		if err != nil {
+			return nil, nil, fmt.Errorf("read credential plugin: %w", err)
+		}
+		if plugin.HasCertCallback() { // false: the kubeconfig has a token or a password too, which takes precedence
+			certificate, wrap, dial = plugin.TLS.GetCertHolder.GetCert, plugin.WrapTransport, plugin.DialHolder.Dial
+		}
+	}
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read TLS settings: %w", err)
@@ -99,9 +111,14 @@ func withTransport(cfg *rest.Config, certificate func() (*tls.Certificate, error
 	}
 	tlsConfig.Certificates, tlsConfig.GetClientCertificate = nil, nil
 	if certificate != nil {
-		tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate() }
+		tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := certificate()
+			if pair == nil && err == nil { // a plugin that gives a token
+				pair = &tls.Certificate{}
+			}
+			return pair, err
+		}
 	}
-	dial := cfg.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
@@ -127,7 +144,7 @@ func withTransport(cfg *rest.Config, certificate func() (*tls.Certificate, error
 	}}
 	conns.now = conns.make()
 	out := rest.CopyConfig(cfg)
-	out.Transport, out.Dial, out.Proxy = conns, nil, nil
+	out.Transport, out.Dial, out.Proxy, out.ExecProvider, out.WrapTransport = conns, nil, nil, nil, wrap
 	// The transport already has the TLS settings, and rest.Config does not allow both a transport and TLS settings.
 	out.TLSClientConfig = rest.TLSClientConfig{}
 	return out, conns, nil

@@ -3,6 +3,8 @@ package nodefacts
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -66,6 +68,47 @@ func (r *Real) addresses() []netip.Addr {
 		}
 	}
 	return r.listed
+}
+
+// The name of the host is looked up again after nameFor, or after nameAgain if no name server answered. A lookup takes at most nameWithin.
+const (
+	nameFor    = time.Minute
+	nameAgain  = 30 * time.Second
+	nameWithin = 2 * time.Second
+)
+
+// addressesOfName returns the addresses of the host's name, from /etc/hosts or a name server. If no server answers, the last answer stays: the
+// node must not get another address because of that.
+func (r *Real) addressesOfName() []netip.Addr {
+	if r.Hostname == "" {
+		return nil
+	}
+	r.mu.Lock()
+	known, due := r.named, r.nameDue
+	r.mu.Unlock()
+	if time.Now().Before(due) {
+		return known
+	}
+	lookup := r.Lookup
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupNetIP
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), nameWithin)
+	defer cancel()
+	found, err := lookup(ctx, "ip", r.Hostname)
+	var none *net.DNSError
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nameDue = time.Now().Add(nameFor)
+	switch {
+	case err == nil:
+		r.named = found
+	case errors.As(err, &none) && none.IsNotFound:
+		r.named = nil
+	default:
+		r.nameDue = time.Now().Add(nameAgain)
+	}
+	return r.named
 }
 
 // defaultInterface returns the interface of the default route in the kernel's routing table. It stops reading the table at that

@@ -1,11 +1,77 @@
 package nodefacts
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
+
+// routed returns an interface of this machine with a global IPv4 address, and that address. Without one, it skips the test.
+func routed(t *testing.T) (name string, address netip.Addr) {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if a := anyV4(i.Name); a.IsValid() && primaryV4(i.Name) == a {
+			return i.Name, a
+		}
+	}
+	t.Skip("this machine has no IPv4 address")
+	return "", netip.Addr{}
+}
+
+// The node's address is the one that the machine's name has, in /etc/hosts or at a name server, if it is an address of the machine. The address
+// on the default route is used only if the name has none. So an administrator chooses between the networks of a machine, as with upstream's
+// kubelet. A name server that does not answer changes nothing.
+func TestTheNameOfTheMachineChoosesTheAddress(t *testing.T) {
+	t.Parallel()
+	device, route := routed(t)
+	other, foreign := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.99")
+	none := &net.DNSError{Err: "no such host", IsNotFound: true}
+	r := machine(t, map[string]string{"net/route": "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
+		device + "\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"})
+	r.Hostname, r.listed, r.listedAt = "node", []netip.Addr{route, other}, time.Now()
+	for _, c := range []struct {
+		name  string
+		found []netip.Addr
+		err   error
+		want  netip.Addr
+	}{
+		{"no server answers at first", nil, errors.New("timeout"), route},
+		{"the name has an address", []netip.Addr{netip.MustParseAddr("127.0.1.1"), foreign, other}, nil, other},
+		{"no server answers later", nil, errors.New("timeout"), other},
+		{"the name has no address any more", nil, none, route},
+		{"the name has the address of another machine", []netip.Addr{foreign}, nil, route},
+	} {
+		r.Lookup = func(_ context.Context, _, name string) ([]netip.Addr, error) {
+			if name != "node" {
+				t.Errorf("looked up %q", name)
+			}
+			return c.found, c.err
+		}
+		r.nameDue = time.Time{}
+		n := nodestatus.Build(nodestatus.Settings{Name: "node", Hostname: "node"}, nodestatus.Facts{Network: r.Network()}).Node
+		if got := n.Status.Addresses[0].Address; got != c.want.String() {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	r.Lookup = func(context.Context, string, string) ([]netip.Addr, error) {
+		t.Error("looked up again at once, or although the addresses are configured")
+		return nil, none
+	}
+	r.Network()
+	r.AllAddresses, r.nameDue = true, time.Time{}
+	r.Network()
+}
 
 func TestDefaultInterface(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,6 @@ package nodefacts
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -30,14 +29,20 @@ type Real struct {
 	PodsMemory func() int64
 	// Wanted returns how much of a limit of the pods' memory has to be available so that no threshold is met, in bytes; nil: there are no
 	// thresholds.
-	Wanted   func(limit int64) int64
+	Wanted func(limit int64) int64
+	// Hostname is the name of the host, which Network looks up; "": it looks up no name. Lookup finds the addresses of a name; nil: the
+	// resolver of this process.
 	Hostname string
-	// AllAddresses makes Network return every address of the host, because configured node IPs are checked against them.
+	Lookup   func(ctx context.Context, network, name string) ([]netip.Addr, error)
+	// AllAddresses makes Network return every address of the host, because configured node IPs are checked against them. The host's name is
+	// not looked up then.
 	AllAddresses bool
 
-	mu       sync.Mutex // guards the last list of addresses
+	mu       sync.Mutex // guards the last list of addresses, and the last answer about the host's name
 	listed   []netip.Addr
 	listedAt time.Time
+	named    []netip.Addr
+	nameDue  time.Time // when the name is looked up again; zero: it was not looked up yet
 }
 
 var _ Machine = (*Real)(nil)
@@ -120,17 +125,13 @@ func (r *Real) disk(s pressure.Signals, dir string, bytes, inodes pressure.Signa
 // Network reads the host's addresses.
 func (r *Real) Network() nodestatus.Network {
 	var n nodestatus.Network
-	if r.AllAddresses {
-		n.Interfaces = r.addresses()
-	}
 	n.DefaultV4 = defaultAddress(r.Proc.Root+"/proc/net", false)
 	n.DefaultV6 = defaultAddress(r.Proc.Root+"/proc/net", true)
-	if !n.DefaultV4.IsValid() && !n.DefaultV6.IsValid() && r.Hostname != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		if ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.Hostname); err == nil {
-			n.Resolved, n.Interfaces = ips, r.addresses()
-		}
+	if !r.AllAddresses {
+		n.Resolved = r.addressesOfName()
+	}
+	if r.AllAddresses || len(n.Resolved) > 0 {
+		n.Interfaces = r.addresses()
 	}
 	return n
 }

@@ -62,7 +62,7 @@ func TestSim(t *testing.T) {
 func simConfig(seed uint64) Config {
 	return Config{
 		Seed: seed, ClockMoves: true,
-		Agent:   func(c *agent.Config) { c.DeadContainers = int(1 + seed%2) },
+		Agent:   func(c *agent.Config) { c.DeadContainers = new(int(1 + seed%2)) },
 		Runtime: simcri.Config{Latency: latencies(), NoEvents: seed%5 == 0},
 		Kube:    simkube.Config{Latency: 4 * time.Millisecond, WatchLatency: 8 * time.Millisecond},
 	}

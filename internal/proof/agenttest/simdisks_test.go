@@ -91,7 +91,7 @@ func (t *tally) unseenDisks() (out []string) {
 func disksConfig(seed uint64) Config {
 	return Config{
 		Seed: seed, CSI: &simcsi.Config{Name: diskDriver, NodeID: "disks-" + NodeName, Stage: seed%4 != 0},
-		Agent:   func(c *agent.Config) { c.DeadContainers = int(1 + seed%2) },
+		Agent:   func(c *agent.Config) { c.DeadContainers = new(int(1 + seed%2)) },
 		Runtime: simcri.Config{Latency: latencies(), NoEvents: seed%5 == 0},
 		Kube:    simkube.Config{Latency: 4 * time.Millisecond, WatchLatency: 8 * time.Millisecond},
 	}

@@ -72,18 +72,22 @@ func (s *Source) taking() ([]file, error) {
 	for _, f := range []struct {
 		from, to string
 		config   bool
+		only     string
 	}{
-		{"systemd/" + takingUnit, unitDir + takingUnit, false},
+		{"systemd/" + takingUnit, unitDir + takingUnit, false, ""},
 		// The name sorts before 10-kubeadm.conf of the package kubeadm, so that kubeadm's file takes precedence if it is installed.
-		{"systemd/kubelet.service.d/10-kubeadm.conf", unitDir + takingUnit + ".d/05-arguments.conf", false},
-		{"systemd/kubelet.service.d/20-hardening.conf", unitDir + takingUnit + ".d/20-hardening.conf", false},
-		{"default/kubelet", "etc/default/kubelet", true},
+		{"systemd/kubelet.service.d/10-kubeadm.conf", unitDir + takingUnit + ".d/05-arguments.conf", false, ""},
+		{"systemd/kubelet.service.d/20-hardening.conf", unitDir + takingUnit + ".d/20-hardening.conf", false, ""},
+		{"default/kubelet", "etc/default/kubelet", true, ""},
+		// The rpm package of upstream's kubelet has this file. When it is removed, the package manager would put the administrator's arguments
+		// aside, if the file belonged to no other package.
+		{"default/sysconfig", "etc/sysconfig/kubelet", true, "rpm"},
 	} {
 		data, err := s.deployed(f.from)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{path: f.to, data: data, config: f.config})
+		files = append(files, file{path: f.to, data: data, config: f.config, only: f.only})
 	}
 	return files, nil
 }

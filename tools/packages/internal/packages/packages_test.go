@@ -181,8 +181,48 @@ func TestRPMs(t *testing.T) {
 	if got := query("--requires"); !strings.Contains(got, "wherry = 0.1.0~git20010203040506.abcdef12\n") {
 		t.Errorf("requires %q", got)
 	}
-	if got := query("--configfiles"); strings.TrimSpace(got) != "/etc/default/kubelet" {
+	if got := strings.Fields(query("--configfiles")); !slices.Equal(got, []string{"/etc/default/kubelet", "/etc/sysconfig/kubelet"}) {
 		t.Errorf("files of the administrator: %q", got)
+	}
+}
+
+// A machine with rpm keeps the administrator's arguments of upstream's kubelet, in /etc/sysconfig/kubelet. The unit reads the file, the package has
+// it, so that it is not put aside with the package of upstream's kubelet, and what the package has there sets nothing.
+func TestArgumentsOfAMachineWithRPM(t *testing.T) {
+	t.Parallel()
+	files, err := sample().taking()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const args = "etc/sysconfig/kubelet"
+	has := func(kind string) (f file, ok bool) {
+		list := of(files, kind)
+		i := slices.IndexFunc(list, func(f file) bool { return f.path == args })
+		if i < 0 {
+			return f, false
+		}
+		return list[i], true
+	}
+	if _, ok := has("deb"); ok {
+		t.Error("the .deb has it")
+	}
+	f, ok := has("rpm")
+	if !ok || !f.config {
+		t.Errorf("the .rpm has it: %t; it belongs to the administrator: %t", ok, f.config)
+	}
+	for line := range strings.Lines(string(f.data)) {
+		if !strings.HasPrefix(line, "#") {
+			t.Errorf("it sets %q", line)
+		}
+	}
+	own, err := sample().own("amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range append(own, files...) {
+		if (strings.HasSuffix(f.path, "05-arguments.conf") || strings.HasSuffix(f.path, ownUnit)) && !strings.Contains(string(f.data), "\nEnvironmentFile=-/"+args+"\n") {
+			t.Errorf("the unit does not read it:\n%s", f.data)
+		}
 	}
 }
 

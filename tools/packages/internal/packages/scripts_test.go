@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -148,5 +149,24 @@ func TestPurge(t *testing.T) {
 		if !m.has("etc/kubernetes/pki/ca.crt") || !m.has("var/lib/other/file") {
 			t.Errorf("%s: what is not the agent's has gone", c.name)
 		}
+	}
+}
+
+// On a machine where the node's directory is a file system of its own, a purge empties it and does not fail.
+func TestPurgeOfAFileSystem(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.write("var/lib/kubelet/old", "")
+	dir := filepath.Join(m.root, "var/lib/kubelet")
+	if err := syscall.Mount("none", dir, "tmpfs", 0, ""); err == nil { // only root may mount; without, the directory stands for a file system
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	}
+	m.write("proc/self/mountinfo", "2 1 0:5 / "+dir+" rw - ext4 /dev/vdb rw\n")
+	m.write("var/lib/kubelet/pki/kubelet.key", "")
+	m.write("etc/kubernetes/kubelet.conf", "")
+	m.run("postrm", true, "purge")
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 || m.has("etc/kubernetes/kubelet.conf") {
+		t.Errorf("left %v, %v; the identity is kept: %t", left, err, m.has("etc/kubernetes/kubelet.conf"))
 	}
 }
