@@ -92,7 +92,7 @@ func (w *Writer) delete(ctx context.Context, ref pod.Ref) answer {
 // classify interprets an error of the API. If the error does not contain enough information, it reads the pod with one GET.
 func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	switch {
-	case apierrors.IsNotFound(err), uidConflict(err):
+	case gone(err), uidConflict(err):
 		return answer{over: true}
 	case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
 		return answer{err: err}
@@ -100,7 +100,7 @@ func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	a := answer{err: err, refused: true, invalid: apierrors.IsInvalid(err)}
 	p, getErr := w.cfg.Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(getErr):
+	case gone(getErr):
 		return answer{over: true}
 	case getErr != nil:
 		a.err = fmt.Errorf("%w (and reading the pod: %w)", err, getErr)
@@ -110,6 +110,12 @@ func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 		a.fresh = p
 	}
 	return a
+}
+
+// gone reports whether the API server says that the pod does not exist. A 404 that is not in the API's own form comes from a proxy or load
+// balancer that did not reach the API server, and says nothing about the pod.
+func gone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
 // uidConflict reports whether the name belongs to a pod with another UID. The API server says so only in the text of the error.

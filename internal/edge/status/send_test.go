@@ -47,6 +47,33 @@ func TestNotFoundEndsTheWriter(t *testing.T) {
 	})
 }
 
+// A load balancer that does not reach the API server may answer with 404. The pod still exists, so the writer goes on.
+func TestNotFoundOfAProxyDoesNotEndTheWriter(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	failing := true
+	a.fail = func(string, string) error {
+		if failing {
+			return proxyError(http.StatusNotFound)
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		time.Sleep(time.Minute)
+		if r.hasEnded("uid-a") {
+			t.Error("the writer considers the pod as ended")
+		}
+		a.mu.Lock()
+		failing = false
+		a.mu.Unlock()
+		time.Sleep(time.Minute)
+		if got := describe(&a.get("a").Status); got != "Running ready=True" {
+			t.Errorf("status is %s", got)
+		}
+	})
+}
+
 func TestOutageLosesNothing(t *testing.T) {
 	a := newAPI()
 	var mu sync.Mutex
