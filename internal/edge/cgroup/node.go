@@ -82,7 +82,7 @@ func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string,
 	if group == "" {
 		return fmt.Errorf("enforceNodeAllocatable %s: set the name of its cgroup (systemReservedCgroup or kubeReservedCgroup)", what)
 	}
-	group = naming{systemd: c.names.systemd}.path(split(group)...)
+	group = c.names.existing(group)
 	ok, err := h.exists(group)
 	if err != nil {
 		return err
