@@ -140,10 +140,14 @@ func TestLimitsInTheLibrarysForm(t *testing.T) {
 func TestAllocatable(t *testing.T) {
 	t.Parallel()
 	c := New(Config{SystemReserved: list("cpu=500m memory=1Gi"), KubeReserved: list("cpu=500m ephemeral-storage=1Gi")})
-	got := c.Allocatable(list("cpu=4 memory=512Mi pid=1000"))
-	want := list("cpu=3 memory=0 pid=1000")
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	for capacity, want := range map[string]string{
+		"cpu=4 memory=512Mi pid=1000":                      "cpu=3 memory=0 pid=1000",
+		"memory=64Gi hugepages-2Mi=8Gi hugepages-1Gi=24Gi": "memory=31Gi hugepages-2Mi=8Gi hugepages-1Gi=24Gi",
+		"memory=8Gi hugepages-1Gi=8Gi":                     "memory=0 hugepages-1Gi=8Gi",
+	} {
+		if diff := cmp.Diff(list(want), c.Allocatable(list(capacity))); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", capacity, diff)
+		}
 	}
 }
 

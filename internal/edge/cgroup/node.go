@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
@@ -96,8 +98,9 @@ func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string,
 	return c.set(ctx, h, group, l)
 }
 
-// Allocatable returns a capacity minus the reservations, never below zero. (The node also subtracts the hard eviction
-// thresholds from the allocatable resources that it reports.)
+// Allocatable returns a capacity minus the reservations, never below zero. Huge pages are not ordinary memory, so memory is also reduced by
+// them: the memory controller does not count them. (The node also subtracts the hard eviction thresholds from the allocatable resources that
+// it reports.)
 func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range capacity {
@@ -107,12 +110,24 @@ func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
 				q.Sub(r)
 			}
 		}
-		if q.Sign() < 0 {
-			q.Set(0)
+		out[name] = positive(q)
+	}
+	if memory, ok := out[v1.ResourceMemory]; ok {
+		for name, q := range out {
+			if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+				memory.Sub(q)
+			}
 		}
-		out[name] = q
+		out[v1.ResourceMemory] = positive(memory)
 	}
 	return out
+}
+
+func positive(q resource.Quantity) resource.Quantity {
+	if q.Sign() < 0 {
+		q.Set(0)
+	}
+	return q
 }
 
 // classLimits is what the cgroups above pods get for all pods together. It is comparable.
