@@ -151,6 +151,23 @@ func TestAllocatable(t *testing.T) {
 	}
 }
 
+// The cgroup of all pods has a limit of processes if some are reserved, and if the reservations are enforced on pods.
+func TestProcessesOfAllPods(t *testing.T) {
+	t.Parallel()
+	for want, config := range map[int64]Config{
+		3800: {Enforce: []string{"pods"}, SystemReserved: list("pid=1000"), KubeReserved: list("pid=200")},
+		4800: {Enforce: []string{"pods"}, KubeReserved: list("pid=200")},
+		-1:   {Enforce: []string{"none"}, SystemReserved: list("pid=1000")},
+	} {
+		if got := New(config).podsLimits(list("cpu=4 memory=8Gi pid=5000")).Pids; got == nil || *got != want {
+			t.Errorf("%+v: got %v, want %d", config, got, want)
+		}
+	}
+	if got := New(Config{Enforce: []string{"pods"}, SystemReserved: list("cpu=1")}).podsLimits(list("cpu=4 pid=5000")).Pids; got == nil || *got != unlimited {
+		t.Errorf("nothing is reserved: got %v", got)
+	}
+}
+
 // The classes of pods get the sums of their pods: CPU shares, and with MemoryQoS the memory that the kernel keeps for them.
 func TestClassLimits(t *testing.T) {
 	t.Parallel()

@@ -52,13 +52,9 @@ func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error
 
 // limitNode sets as many of the limits as possible, and returns the joined errors of the limits that it could not set.
 func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.ResourceList) error {
-	pods := capacity
-	if c.enforces("pods") {
-		pods = c.Allocatable(capacity)
-	}
 	least := int64(crispec.MinShares)
 	errs := []error{
-		c.set(ctx, h, c.names.qos(v1.PodQOSGuaranteed), listLimits(pods, false)),
+		c.set(ctx, h, c.names.qos(v1.PodQOSGuaranteed), c.podsLimits(capacity)),
 		c.set(ctx, h, c.names.qos(v1.PodQOSBestEffort), Limits{CPUShares: &least}),
 	}
 	for _, r := range []struct {
@@ -77,6 +73,23 @@ func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.Resou
 		return fmt.Errorf("%w: %w", ErrNotEnforced, err)
 	}
 	return nil
+}
+
+// podsLimits returns the limits for the cgroup of all pods. Without a reservation of processes their number has no limit, so that an
+// administrator may raise the machine's own limit later.
+func (c *Cgroups) podsLimits(capacity v1.ResourceList) Limits {
+	none := int64(unlimited)
+	if !c.enforces("pods") {
+		l := listLimits(capacity, false)
+		l.Pids = &none
+		return l
+	}
+	l := listLimits(c.Allocatable(capacity), false)
+	_, system := c.config.SystemReserved[resourcePIDs]
+	if _, kube := c.config.KubeReserved[resourcePIDs]; !system && !kube {
+		l.Pids = &none
+	}
+	return l
 }
 
 // reserve sets the limits of the cgroup of a reservation (system-reserved or kube-reserved). Another program has created this cgroup.
