@@ -48,6 +48,7 @@ type platform struct {
 	logs        perform.Logs
 	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: no logs can be orphaned
 	cgroups     cgroups
+	enforcement *enforcement // the limits of the cgroups above those of pods; nil on simulated machines
 	ids         *userns.Ranges
 	objects     referrer
 	local       *objects.Local // ConfigMaps and Secrets that came with manifests
@@ -220,8 +221,8 @@ func (a *Agent) logDirs(links string) *perform.LogDirs {
 	}}
 }
 
-// prepareCgroups creates the cgroups above the cgroups of pods. If it cannot set limits, it records an event and continues. If it cannot
-// create cgroups, it returns an error.
+// prepareCgroups creates the cgroups above the cgroups of pods. If it cannot set limits, it records an event and continues; updateQOS tries
+// again. If it cannot create cgroups, it returns an error.
 func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) error {
 	m, err := a.platform.machine.Facts()
 	if err != nil {
@@ -229,17 +230,12 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	}
 	a.chooseDriver(ctx, groups)
 	f := nodestatus.Facts{Now: time.Now(), Machine: m, EphemeralStorage: a.platform.machine.EphemeralStorage()}
-	err = groups.SetUpNode(ctx, nodestatus.Capacity(&a.settings, &f))
-	switch {
-	case errors.Is(err, cgroup.ErrNotEnforced):
-		a.log.Warn("node allocatable is not enforced on cgroups", "err", err)
-		a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventAllocatableFailed, "Failed to update Node Allocatable Limits: "+err.Error())
-		return nil
-	case err != nil:
-		return fmt.Errorf("set up cgroups (cgroupRoot, cgroupDriver): %w", err)
+	a.platform.enforcement = &enforcement{
+		setUp: groups.SetUpNode, capacity: groupCapacity(&a.settings, &f, a.deps.Machine.proc.PIDMax()), levels: a.cfg.Kubelet.EnforceNodeAllocatable,
+		event: a.events.NodeEvent, log: a.log,
 	}
-	if slices.Contains(a.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
-		a.events.NodeEvent(v1.EventTypeNormal, nodestatus.EventAllocatableEnforced, "Updated Node Allocatable limit across pods")
+	if err := a.platform.enforcement.set(ctx, f.Now); err != nil {
+		return fmt.Errorf("set up cgroups (cgroupRoot, cgroupDriver): %w", err)
 	}
 	return nil
 }
