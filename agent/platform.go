@@ -230,6 +230,9 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	}
 	a.chooseDriver(ctx, groups)
 	f := nodestatus.Facts{Now: time.Now(), Machine: m, EphemeralStorage: a.platform.machine.EphemeralStorage()}
+	if err := nodestatus.CheckReservations(&a.settings, nodestatus.Capacity(&a.settings, &f)); err != nil {
+		return fmt.Errorf("reserve resources: %w", err)
+	}
 	a.platform.enforcement = &enforcement{
 		setUp: groups.SetUpNode, capacity: groupCapacity(&a.settings, &f, a.deps.Machine.proc.PIDMax()), levels: a.cfg.Kubelet.EnforceNodeAllocatable,
 		event: a.events.NodeEvent, log: a.log,
