@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,24 @@ func TestLimitsInTheLibrarysForm(t *testing.T) {
 	}
 	if v2.CpuShares != 0 || v2.CpuWeight < 1 || v2.CpuWeight > 10000 {
 		t.Errorf("v2: shares %d and weight %d, want no shares and a weight of 1 to 10000", v2.CpuShares, v2.CpuWeight)
+	}
+}
+
+// A memory limit is compared with the usage only if it becomes lower. If it stays, usage that has reached the limit is no reason to refuse it.
+func TestTheSameMemoryLimitIsNotCompared(t *testing.T) {
+	t.Parallel()
+	h := &hierarchy{v2: true, mounts: map[string]string{"": t.TempDir()}}
+	for has, compared := range map[string]bool{"max\n": true, "2097152\n": true, "1048576\n": false, "524288\n": false, "": true} {
+		if err := os.WriteFile(h.dir("memory", "memory.max"), []byte(has), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		memory, unlimited := int64(1<<20), int64(unlimited)
+		if got := h.change("/", Limits{Memory: &memory}, nil); got.MemoryCheckBeforeUpdate != compared || got.Memory != memory {
+			t.Errorf("from %q: %+v", has, got)
+		}
+		if got := h.change("/", Limits{Memory: &unlimited}, nil); got.Memory != -1 {
+			t.Errorf("from %q to no limit: %+v", has, got)
+		}
 	}
 }
 
