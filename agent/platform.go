@@ -59,6 +59,7 @@ type platform struct {
 	dialer      probe.Dialer
 	http        perform.HTTPDoer
 	prepare     func(ctx context.Context) error
+	driverLater func(ctx context.Context) error      // the runtime did not answer about its cgroup driver at the start: see askDriver.later; nil: it did
 	drivers     []part                               // what the node's CSI drivers and their volumes need; empty: the node accepts no drivers
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
 	reported    func(*v1.Node)                       // called after each round of the heartbeat, with the newest Node; nil: not used
@@ -247,22 +248,6 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 func (a *Agent) saysTmpfsMaySwap() {
 	a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventTmpfsOnDisk, "The tmpfs noswap option is not supported. Memory-backed volumes "+
 		"(secrets, emptyDirs, ...) may be swapped to disk: use a newer kernel (6.4), encrypted swap space, or none")
-}
-
-// chooseDriver uses the runtime's cgroup driver if the runtime reports one (feature gate KubeletCgroupDriverFromCRI). Otherwise
-// it uses the configured driver.
-func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	driver, ok := a.cri.CgroupDriver(ctx)
-	if !ok {
-		return
-	}
-	if configured := a.cfg.Kubelet.CgroupDriver; driver != configured {
-		a.log.Info("using the runtime's cgroup driver", "driver", driver, "cgroupDriver", configured)
-	}
-	a.cfg.Kubelet.CgroupDriver = driver
-	groups.UseDriver(driver)
 }
 
 // failing describes the parts of the platform that do not work.
