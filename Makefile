@@ -133,7 +133,7 @@ prove: ## the exhaustive search over a pod's life with its large budgets (long)
 	go test ./internal/core/decide -run 'TestSearch|TestPlanted' -deep -timeout 4h -v | grep -vE '^=== |^ *--- PASS'
 
 mutate: ## change one thing at a time in internal/core/decide and see whether its tests notice (10 minutes)
-	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/core/decide -known ../internal/core/decide/testdata/mutants.txt -run '^TestScripts$$;^Test(Turns|RulesOfTurns|Memory|MemoryCopies|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|UsableSandbox|PhaseNames|Killing|StartsAgain|EndReported|Revive|HaltKeepsTheFirstReasonAndTheShortestGrace|RefreshDropsTheWaitsOfVolumes|NeverMade|PullReasons|Meet|ResizeOnItsWay)$$;^FuzzDecide$$;^TestSearch$$'
+	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/core/decide -known ../internal/core/decide/testdata/mutants.txt -run '^TestScripts$$;^Test(Turns|RulesOfTurns|Memory|MemoryCopies|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|UsableSandbox|PhaseNames|Killing|StartsAgain|EndReported|Revive|HaltKeepsTheFirstReasonAndTheShortestGrace|RefreshDropsTheWaitsOfVolumes|NeverMade|PullReasons|Meet|ResizeOnItsWay|BackOffWhileTheClockIsSetBack)$$;^FuzzDecide$$;^TestSearch$$'
 
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT= RUNTIME=containerd2|debian
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'

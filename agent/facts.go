@@ -318,7 +318,9 @@ func (a *Agent) maskedPaths() []string {
 }
 
 // updateQOS sets the CPU weights of the cgroups of QoS classes, and the memory that the kernel keeps for them, from the requests of the pods.
+// It also sets the limits of the cgroups above those of pods, if they could not be set before.
 func (a *Agent) updateQOS(ctx context.Context, pods []*v1.Pod) {
+	a.platform.enforcement.again(ctx, time.Now())
 	if err := a.platform.cgroups.UpdateQOS(ctx, pods); err != nil {
 		a.log.Warn("limits of the pod classes not updated", "err", err)
 	}

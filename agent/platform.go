@@ -49,6 +49,7 @@ type platform struct {
 	logs        perform.Logs
 	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: no logs can be orphaned
 	cgroups     cgroups
+	enforcement *enforcement // the limits of the cgroups above those of pods; nil on simulated machines
 	ids         *userns.Ranges
 	objects     referrer
 	local       *objects.Local // ConfigMaps and Secrets that came with manifests
@@ -59,6 +60,7 @@ type platform struct {
 	dialer      probe.Dialer
 	http        perform.HTTPDoer
 	prepare     func(ctx context.Context) error
+	driverLater func(ctx context.Context) error      // the runtime did not answer about its cgroup driver at the start: see askDriver.later; nil: it did
 	drivers     []part                               // what the node's CSI drivers and their volumes need; empty: the node accepts no drivers
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
 	reported    func(*v1.Node)                       // called after each round of the heartbeat, with the newest Node; nil: not used
@@ -222,8 +224,8 @@ func (a *Agent) logDirs(links string) *perform.LogDirs {
 	}}
 }
 
-// prepareCgroups creates the cgroups above the cgroups of pods. If it cannot set limits, it records an event and continues. If it cannot
-// create cgroups, it returns an error.
+// prepareCgroups creates the cgroups above the cgroups of pods. If it cannot set limits, it records an event and continues; updateQOS tries
+// again. If it cannot create cgroups, it returns an error.
 func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) error {
 	m, err := a.platform.machine.Facts()
 	if err != nil {
@@ -231,17 +233,15 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	}
 	a.chooseDriver(ctx, groups)
 	f := nodestatus.Facts{Now: time.Now(), Machine: m, EphemeralStorage: a.platform.machine.EphemeralStorage()}
-	err = groups.SetUpNode(ctx, nodestatus.Capacity(&a.settings, &f))
-	switch {
-	case errors.Is(err, cgroup.ErrNotEnforced):
-		a.log.Warn("node allocatable is not enforced on cgroups", "err", err)
-		a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventAllocatableFailed, "Failed to update Node Allocatable Limits: "+err.Error())
-		return nil
-	case err != nil:
-		return fmt.Errorf("set up cgroups (cgroupRoot, cgroupDriver): %w", err)
+	if err := nodestatus.CheckReservations(&a.settings, nodestatus.Capacity(&a.settings, &f)); err != nil {
+		return fmt.Errorf("reserve resources: %w", err)
 	}
-	if slices.Contains(a.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
-		a.events.NodeEvent(v1.EventTypeNormal, nodestatus.EventAllocatableEnforced, "Updated Node Allocatable limit across pods")
+	a.platform.enforcement = &enforcement{
+		setUp: groups.SetUpNode, capacity: groupCapacity(&a.settings, &f, a.deps.Machine.proc.PIDMax()), levels: a.cfg.Kubelet.EnforceNodeAllocatable,
+		event: a.events.NodeEvent, log: a.log,
+	}
+	if err := a.platform.enforcement.set(ctx, f.Now); err != nil {
+		return fmt.Errorf("set up cgroups (cgroupRoot, cgroupDriver): %w", err)
 	}
 	return nil
 }
@@ -250,22 +250,6 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 func (a *Agent) saysTmpfsMaySwap() {
 	a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventTmpfsOnDisk, "The tmpfs noswap option is not supported. Memory-backed volumes "+
 		"(secrets, emptyDirs, ...) may be swapped to disk: use a newer kernel (6.4), encrypted swap space, or none")
-}
-
-// chooseDriver uses the runtime's cgroup driver if the runtime reports one (feature gate KubeletCgroupDriverFromCRI). Otherwise
-// it uses the configured driver.
-func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	driver, ok := a.cri.CgroupDriver(ctx)
-	if !ok {
-		return
-	}
-	if configured := a.cfg.Kubelet.CgroupDriver; driver != configured {
-		a.log.Info("using the runtime's cgroup driver", "driver", driver, "cgroupDriver", configured)
-	}
-	a.cfg.Kubelet.CgroupDriver = driver
-	groups.UseDriver(driver)
 }
 
 // failing describes the parts of the platform that do not work.

@@ -79,6 +79,9 @@ func (a *Agent) parts() []part {
 		{name: "objects", begin: a.platform.objects.Begin},
 	}...)
 	parts = append(parts, a.platform.drivers...)
+	if a.platform.driverLater != nil {
+		parts = append(parts, part{name: "cgroup driver", run: a.platform.driverLater})
+	}
 	if a.server != nil {
 		parts = append(parts, a.serverPart())
 	}

@@ -310,6 +310,7 @@ func TestQOS(t *testing.T) {
 		{"", []string{";memory=1Gi"}, v1.PodQOSBurstable},
 		{"cpu=1 memory=1Gi;cpu=1 memory=1Gi", []string{";", "cpu=100m;"}, v1.PodQOSGuaranteed},
 		{"cpu=1;cpu=1", []string{";"}, v1.PodQOSBurstable},
+		{";", []string{"cpu=1;cpu=2"}, v1.PodQOSBurstable}, // spec.resources: {} says nothing
 	} {
 		needs := func(s string) v1.ResourceRequirements {
 			requests, limits, _ := strings.Cut(s, ";")

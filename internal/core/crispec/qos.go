@@ -3,6 +3,7 @@ package crispec
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -12,7 +13,7 @@ const systemCritical = 2_000_000_000
 
 // QOS returns the quality of service class in the pod's status, or else the one of its spec. "Guaranteed: every container has a memory
 // and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." If the pod has pod-level resources, only
-// these count, and not those of its containers.
+// these count, and not those of its containers. An empty spec.resources counts as none.
 func QOS(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
@@ -23,7 +24,7 @@ func QOS(p *v1.Pod) v1.PodQOSClass {
 // SpecQOS returns the class of the spec, and ignores the status.
 func SpecQOS(p *v1.Pod) v1.PodQOSClass {
 	all := []*v1.ResourceRequirements{p.Spec.Resources}
-	if p.Spec.Resources == nil {
+	if !resourcehelper.IsPodLevelResourcesSet(p) {
 		all = all[:0]
 		for i := range p.Spec.Containers {
 			all = append(all, &p.Spec.Containers[i].Resources)

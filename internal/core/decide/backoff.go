@@ -22,7 +22,7 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 		t.plan.Crashes = append(t.plan.Crashes, Crash{Name: c.Name, ID: c.ID})
 		return time.Time{}
 	case cm.CrashedID == c.ID:
-		return cm.CrashUntil
+		return t.owed(c.Name, cm)
 	}
 	if cause, replaced := cm.replaced(c.ID); replaced && !crash(cause) {
 		return time.Time{}
@@ -39,6 +39,22 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	crash := Crash{Name: c.Name, ID: c.ID, Until: from.Add(delay), Next: next(delay, pol.BackOffInitial, pol.BackOffMax)}
 	t.plan.Crashes = append(t.plan.Crashes, crash)
 	return crash.Until
+}
+
+// owed returns when the present back-off of a container ends. It was computed from the wall clock, because the runtime's times have no other.
+// If the clock was set back since, the back-off ends no later than the next one would; without this a clock that was hours fast at boot would
+// keep the containers that crashed meanwhile from starting for hours.
+func (t *turn) owed(name string, cm *ContainerMemory) time.Time {
+	most := t.in.Policy.BackOffMax
+	if cm.CrashDelay > 0 { // otherwise a resize has ended the back-off, and the length of this one is not known
+		most = min(cm.CrashDelay, most)
+	}
+	latest := t.in.Now.Add(most)
+	if !cm.CrashUntil.After(latest) {
+		return cm.CrashUntil
+	}
+	t.plan.Crashes = append(t.plan.Crashes, Crash{Name: name, ID: cm.CrashedID, Until: latest, Next: cm.CrashDelay})
+	return latest
 }
 
 // resized reports whether the resources of an ended container differ from those that its next instance will get.

@@ -14,7 +14,8 @@ const DefaultGrace = 30 * time.Second
 // kill ends one container. left is what remains of its grace period. The preStop hook runs first, inside the grace period; then
 // StopContainer gets the time that remains as its timeout, and at least Policy.MinGrace. A hook that still runs when the grace period is
 // over continues in parallel with StopContainer until the container has ended. If the container has to outlive others (blocked),
-// StopContainer is called only after the others have ended; the hook does not wait for them.
+// StopContainer is called only after the others have ended; the hook does not wait for them. If a StopContainer that is in flight leaves the
+// container more time than it has, a second one begins beside it.
 func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why pod.Why, blocked bool) {
 	cm := t.memory(c.Name)
 	if hook := t.busyID(pod.OpPostStart, c.ID); hook != nil {
@@ -35,7 +36,7 @@ func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why p
 		return
 	}
 	shorter := t.graceShrank()
-	if inFlight != nil && !shorter {
+	if inFlight != nil && !shorter && !t.outlasts(c) {
 		return
 	}
 	if cm.StopID == c.ID {
@@ -52,6 +53,25 @@ func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why p
 	t.begin(pod.Action{
 		Op: pod.OpStopContainer, Container: c.Name, ID: c.ID, Grace: max(left, t.in.Policy.MinGrace), Cause: cause, Why: why,
 	})
+}
+
+// outlasts reports whether the stop of a container that is in flight may take longer than the pod, which ends, has: the stop began while only
+// this container had to end, or before the pod's grace period became shorter. It is false once a StopContainer with less time is in flight
+// too.
+func (t *turn) outlasts(c *pod.Container) bool {
+	if !t.ending {
+		return false
+	}
+	if alone := t.in.Memory.Ends.of(c.ID); alone != nil && alone.left(t.in.Now) <= t.left() {
+		return false // the container ends in time
+	}
+	for i := range t.in.InFlight {
+		a := &t.in.InFlight[i]
+		if a.Op == pod.OpStopContainer && a.ID == c.ID && a.Grace <= max(t.plan.StopGrace, t.in.Policy.MinGrace) {
+			return false
+		}
+	}
+	return true
 }
 
 func specGrace(spec *v1.PodSpec) time.Duration {

@@ -62,7 +62,7 @@ func (t *turn) ephemeral() {
 func (t *turn) lost(name string) (exit int32, lost bool) {
 	st := pod.StatusOf(&t.in.Pod.Status, name)
 	switch {
-	case st == nil || t.in.Memory.RestartedAll || NeverMade(&t.in.Pod.Status, st):
+	case st == nil || t.in.Memory.RestartedAll && !t.isEphemeral(name) || NeverMade(&t.in.Pod.Status, st):
 	case st.State.Terminated != nil:
 		return st.State.Terminated.ExitCode, true
 	case st.State.Running != nil:

@@ -71,7 +71,7 @@ type PodSettled struct {
 	Orphaned bool `json:",omitzero"`
 	// RestartingAll is set while all containers are stopped and removed because one of them ended with a RestartAllContainers rule; then
 	// they start again, the first init container first. RestartedAll is set once such a restart has begun. From then on, a container that
-	// the runtime does not have must start, even if the API status shows that it has ended.
+	// the runtime does not have must start, even if the API status shows that it has ended, unless it is an ephemeral one.
 	RestartingAll bool `json:",omitzero"`
 	RestartedAll  bool `json:",omitzero"`
 }

@@ -195,7 +195,7 @@ func TestDecodeRefusesNames(t *testing.T) {
 			t.Errorf("%q is taken as a pod's name", name)
 		}
 	}
-	for _, uid := range []string{"../x", "a b", "a/b", "é"} {
+	for _, uid := range []string{"../x", "a b", "a/b", "é", "a_b"} {
 		m := Decode("f", []byte(strings.Replace(web, "name: web\nspec", "name: web\n  uid: \""+uid+"\"\nspec", 1)))
 		if len(m.Pods) != 0 || m.Err() == nil {
 			t.Errorf("%q is taken as a UID", uid)

@@ -20,7 +20,8 @@ func validatePod(p *v1.Pod) field.ErrorList {
 	meta, spec := field.NewPath("metadata"), field.NewPath("spec")
 	v := &validator{volumes: map[string]bool{}, containers: map[string]bool{}}
 	v.metadata(p.Name, p.Namespace, p.Labels, p.Annotations, meta)
-	if p.UID != "" && (strings.Trim(string(p.UID), "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_") != "" || len(p.UID) > 128) {
+	// The systemd driver writes '-' as '_' in the name of a pod's cgroup, so the cgroup of a UID with '_' would be taken for that of another pod.
+	if p.UID != "" && (strings.Trim(string(p.UID), "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || len(p.UID) > 128) {
 		v.bad(meta.Child("uid"), p.UID, "letters, digits and '-' only, at most 128 of them; or leave it out")
 	}
 	v.static(&p.Spec, spec)

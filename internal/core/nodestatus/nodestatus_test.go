@@ -387,6 +387,25 @@ func TestParseReserved(t *testing.T) {
 
 // The test checks that the message of the Ready condition names a part of the agent that fails and tries again. Such a part alone does not
 // make the node not ready. If the node is not ready for other reasons, the message names these first.
+func TestCheckReservations(t *testing.T) {
+	t.Parallel()
+	thresholds, err := pressure.Parse(pressure.ParseInput{Hard: map[string]string{"memory.available": "1Gi"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Settings{Thresholds: thresholds}
+	s.KubeReserved, s.SystemReserved, _ = ParseReserved(map[string]string{"memory": "3Gi", "pid": "100"}, map[string]string{"cpu": "500m"}, "")
+	memory := func(q string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceMemory: resource.MustParse(q), v1.ResourceCPU: resource.MustParse("1")}
+	}
+	if err := CheckReservations(&s, memory("4Gi")); err != nil {
+		t.Errorf("all of the memory is reserved, but not more: %v", err)
+	}
+	if err := CheckReservations(&s, memory("3Gi")); err == nil || err.Error() != "memory: kubeReserved, systemReserved and evictionHard reserve 4Gi, and the machine has 3Gi" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFailingPartsAreNamedInTheReadyCondition(t *testing.T) {
 	t.Parallel()
 	const disk = "renew client certificate: no space left on device"

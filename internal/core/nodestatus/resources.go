@@ -131,6 +131,23 @@ func Allocatable(s *Settings, capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
+// CheckReservations returns an error if more of a resource is reserved than the machine has. Such a node could take no pod that requests the
+// resource, and nothing else would say why.
+func CheckReservations(s *Settings, capacity v1.ResourceList) error {
+	eviction := pressure.HardReservation(s.Thresholds, capacity)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(capacity)) {
+		var sum resource.Quantity
+		for _, reserved := range []v1.ResourceList{s.KubeReserved, s.SystemReserved, eviction} {
+			sum.Add(reserved[name])
+		}
+		if has := capacity[name]; sum.Cmp(has) > 0 {
+			errs = append(errs, fmt.Errorf("%s: kubeReserved, systemReserved and evictionHard reserve %s, and the machine has %s", name, sum.String(), has.String()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func positive(q resource.Quantity) resource.Quantity {
 	if q.Sign() < 0 {
 		q.Set(0)

@@ -55,14 +55,16 @@ func (s Size) Grown(o Size) Size {
 // Shrinks reports whether a change from s to o lowers any request or limit, or sets a limit where there was none.
 func (s Size) Shrinks(o Size) bool { return o.Grown(s) != o }
 
-// These are the smallest values that the kernel accepts, in thousandths of a CPU. If a smaller value is set, the kernel reports these.
+// These are the smallest values that the kernel accepts, and the largest request, in thousandths of a CPU. If a smaller or larger value is
+// set, the kernel reports these.
 const (
 	leastCPURequest = 2
 	leastCPULimit   = 10
+	mostCPURequest  = 256_000
 )
 
 // Shown returns s with the values that a runtime reports for a container. Fields that the runtime does not report (zero) stay,
-// and so do fields in which the difference is only the kernel's rounding.
+// and so do fields in which the difference is only the kernel's rounding or its bounds.
 func (s Size) Shown(actual Size) Size {
 	pick := func(want *int64, got, least int64) {
 		if got == 0 || (*want <= least && got <= least) || (*want-got <= 1 && got-*want <= 1) {
@@ -70,7 +72,9 @@ func (s Size) Shown(actual Size) Size {
 		}
 		*want = got
 	}
-	pick(&s.CPURequest, actual.CPURequest, leastCPURequest)
+	if s.CPURequest < mostCPURequest || actual.CPURequest < mostCPURequest {
+		pick(&s.CPURequest, actual.CPURequest, leastCPURequest)
+	}
 	pick(&s.CPULimit, actual.CPULimit, leastCPULimit)
 	if actual.MemoryLimit != 0 {
 		s.MemoryLimit = actual.MemoryLimit

@@ -40,6 +40,10 @@ func TestSizeShown(t *testing.T) {
 	if least := (Size{CPURequest: 1, CPULimit: 1}); least.Shown(Size{CPURequest: 2, CPULimit: 10}) != least {
 		t.Error("the kernel's least is taken for a difference")
 	}
+	most := Size{CPURequest: 300_000}
+	if most.Shown(Size{CPURequest: 256_000}) != most || most.Shown(Size{CPURequest: 200_000}).CPURequest != 200_000 || (Size{CPURequest: 100}).Shown(Size{CPURequest: 256_000}).CPURequest != 256_000 {
+		t.Error("the kernel's largest request is taken for a difference, or a difference for it")
+	}
 }
 
 func TestAllocation(t *testing.T) {

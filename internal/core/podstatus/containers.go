@@ -368,8 +368,8 @@ func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {
 		return &v1.ContainerStateWaiting{
 			Reason: ReasonCrashLoopBackOff,
-			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
-				cm.CrashUntil.Sub(inst.FinishedAt), c.Name, d.Pod.Name, d.Pod.Namespace, d.Pod.UID),
+			Message: fmt.Sprintf("back-off %srestarting failed container=%s pod=%s_%s(%s)",
+				backOff(inst, cm), c.Name, d.Pod.Name, d.Pod.Namespace, d.Pod.UID),
 		}
 	}
 	if cm.WaitingReason == "" {
@@ -383,6 +383,15 @@ func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 		}
 	}
 	return &v1.ContainerStateWaiting{Reason: cm.WaitingReason, Message: cm.WaitingMessage}
+}
+
+// backOff returns the length of a container's present back-off and a space. It returns "" if the runtime does not say when the container ended,
+// or if the clock was set back since, because the length is not known then.
+func backOff(inst *pod.Container, cm *decide.ContainerMemory) string {
+	if inst.FinishedAt.IsZero() || inst.FinishedAt.After(cm.CrashUntil) {
+		return ""
+	}
+	return cm.CrashUntil.Sub(inst.FinishedAt).String() + " "
 }
 
 // startedReady sets the fields started and ready from the results of probes. A container without probes is started when it runs and its

@@ -137,6 +137,18 @@ func (h *hierarchy) childQuota(group string, period int64) int64 {
 	return most
 }
 
+// change returns the limits in the form of the library, as a change of those that the cgroup has. On v2, the usage is compared with a memory
+// limit only if the limit becomes lower: a cgroup whose usage is exactly at its limit, as is usual for one with much page cache, may get the
+// same limit once more.
+func (h *hierarchy) change(group string, l Limits, sizes []string) *cgroups.Resources {
+	r := l.resources(h.v2, sizes)
+	if h.v2 && l.Memory != nil && *l.Memory > 0 {
+		has := readNumber(filepath.Join(h.dir("memory", group), "memory.max")) // 0: there is no limit
+		r.MemoryCheckBeforeUpdate = has <= 0 || *l.Memory < has
+	}
+	return r
+}
+
 // readNumber reads a file with one number. It returns 0 if that fails.
 func readNumber(path string) int64 {
 	data, err := os.ReadFile(path)

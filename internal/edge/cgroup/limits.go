@@ -15,6 +15,9 @@ import (
 // unlimited is the value in the kernel's files for no limit.
 const unlimited = -1
 
+// resourcePIDs is the number of processes in a capacity or reservation.
+const resourcePIDs v1.ResourceName = "pid"
+
 // Limits are the limits of one cgroup. If a pointer is nil, the current limit of the cgroup stays.
 type Limits struct {
 	CPUShares *int64
@@ -94,7 +97,7 @@ func listLimits(list v1.ResourceList, compressible bool) Limits {
 			l.Memory = &memory
 		}
 	}
-	if q, ok := list["pid"]; ok {
+	if q, ok := list[resourcePIDs]; ok {
 		if pids := q.Value(); pids > 0 {
 			l.Pids = &pids
 		}

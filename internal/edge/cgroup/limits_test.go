@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -137,13 +138,52 @@ func TestLimitsInTheLibrarysForm(t *testing.T) {
 	}
 }
 
+// A memory limit is compared with the usage only if it becomes lower. If it stays, usage that has reached the limit is no reason to refuse it.
+func TestTheSameMemoryLimitIsNotCompared(t *testing.T) {
+	t.Parallel()
+	h := &hierarchy{v2: true, mounts: map[string]string{"": t.TempDir()}}
+	for has, compared := range map[string]bool{"max\n": true, "2097152\n": true, "1048576\n": false, "524288\n": false, "": true} {
+		if err := os.WriteFile(h.dir("memory", "memory.max"), []byte(has), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		memory, unlimited := int64(1<<20), int64(unlimited)
+		if got := h.change("/", Limits{Memory: &memory}, nil); got.MemoryCheckBeforeUpdate != compared || got.Memory != memory {
+			t.Errorf("from %q: %+v", has, got)
+		}
+		if got := h.change("/", Limits{Memory: &unlimited}, nil); got.Memory != -1 {
+			t.Errorf("from %q to no limit: %+v", has, got)
+		}
+	}
+}
+
 func TestAllocatable(t *testing.T) {
 	t.Parallel()
 	c := New(Config{SystemReserved: list("cpu=500m memory=1Gi"), KubeReserved: list("cpu=500m ephemeral-storage=1Gi")})
-	got := c.Allocatable(list("cpu=4 memory=512Mi pid=1000"))
-	want := list("cpu=3 memory=0 pid=1000")
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	for capacity, want := range map[string]string{
+		"cpu=4 memory=512Mi pid=1000":                      "cpu=3 memory=0 pid=1000",
+		"memory=64Gi hugepages-2Mi=8Gi hugepages-1Gi=24Gi": "memory=31Gi hugepages-2Mi=8Gi hugepages-1Gi=24Gi",
+		"memory=8Gi hugepages-1Gi=8Gi":                     "memory=0 hugepages-1Gi=8Gi",
+	} {
+		if diff := cmp.Diff(list(want), c.Allocatable(list(capacity))); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", capacity, diff)
+		}
+	}
+}
+
+// The cgroup of all pods has a limit of processes if some are reserved, and if the reservations are enforced on pods.
+func TestProcessesOfAllPods(t *testing.T) {
+	t.Parallel()
+	for want, config := range map[int64]Config{
+		3800: {Enforce: []string{"pods"}, SystemReserved: list("pid=1000"), KubeReserved: list("pid=200")},
+		4800: {Enforce: []string{"pods"}, KubeReserved: list("pid=200")},
+		-1:   {Enforce: []string{"none"}, SystemReserved: list("pid=1000")},
+	} {
+		if got := New(config).podsLimits(list("cpu=4 memory=8Gi pid=5000")).Pids; got == nil || *got != want {
+			t.Errorf("%+v: got %v, want %d", config, got, want)
+		}
+	}
+	if got := New(Config{Enforce: []string{"pods"}, SystemReserved: list("cpu=1")}).podsLimits(list("cpu=4 pid=5000")).Pids; got == nil || *got != unlimited {
+		t.Errorf("nothing is reserved: got %v", got)
 	}
 }
 

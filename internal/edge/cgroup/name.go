@@ -40,6 +40,17 @@ func (n naming) path(names ...string) string {
 	return dir
 }
 
+// existing returns the path of a cgroup that another program has created, from its name in the configuration. With the systemd driver the last
+// element of the name is the name of a slice, with or without its suffix, as for upstream's kubelet: /system.slice, system, or
+// /kube.slice/kube-reserved.slice. Each dash in it is a step in the tree.
+func (n naming) existing(name string) string {
+	names := split(name)
+	if n.systemd && len(names) > 0 {
+		names = strings.Split(strings.TrimSuffix(names[len(names)-1], slice), "-")
+	}
+	return naming{systemd: n.systemd}.path(names...)
+}
+
 func qosNames(class v1.PodQOSClass) []string {
 	switch class {
 	case v1.PodQOSBurstable, v1.PodQOSBestEffort:

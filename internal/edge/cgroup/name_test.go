@@ -44,6 +44,26 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// The names of systemReservedCgroup and kubeReservedCgroup lead to the same cgroups as with upstream's kubelet.
+func TestNamesOfReservedCgroups(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][2]string{ // with the systemd driver, with the cgroupfs driver
+		"/system.slice":                   {"/system.slice", "/system.slice"},
+		"system.slice":                    {"/system.slice", "/system.slice"},
+		"/podruntime":                     {"/podruntime.slice", "/podruntime"},
+		"/kube.slice/kube-reserved.slice": {"/kube.slice/kube-reserved.slice", "/kube.slice/kube-reserved.slice"},
+		"kube-reserved.slice":             {"/kube.slice/kube-reserved.slice", "/kube-reserved.slice"},
+		"/kube.slice/kube-a_b.slice":      {"/kube.slice/kube-a_b.slice", "/kube.slice/kube-a_b.slice"},
+		"/":                               {"/", "/"},
+	} {
+		for i, n := range []naming{{systemd: true, root: []string{"not", "of", "the", "name"}}, {root: []string{"not"}}} {
+			if got := n.existing(name); got != want[i] {
+				t.Errorf("%q, systemd %v: got %s, want %s", name, n.systemd, got, want[i])
+			}
+		}
+	}
+}
+
 func TestNamesThatAreNoPods(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"burstable", "pod", "crio-1.scope", "kubepods-burstable.slice", "kubepods-pod.slice", "podman.service"} {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
@@ -50,13 +52,9 @@ func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error
 
 // limitNode sets as many of the limits as possible, and returns the joined errors of the limits that it could not set.
 func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.ResourceList) error {
-	pods := capacity
-	if c.enforces("pods") {
-		pods = c.Allocatable(capacity)
-	}
 	least := int64(crispec.MinShares)
 	errs := []error{
-		c.set(ctx, h, c.names.qos(v1.PodQOSGuaranteed), listLimits(pods, false)),
+		c.set(ctx, h, c.names.qos(v1.PodQOSGuaranteed), c.podsLimits(capacity)),
 		c.set(ctx, h, c.names.qos(v1.PodQOSBestEffort), Limits{CPUShares: &least}),
 	}
 	for _, r := range []struct {
@@ -77,12 +75,29 @@ func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.Resou
 	return nil
 }
 
+// podsLimits returns the limits for the cgroup of all pods. Without a reservation of processes their number has no limit, so that an
+// administrator may raise the machine's own limit later.
+func (c *Cgroups) podsLimits(capacity v1.ResourceList) Limits {
+	none := int64(unlimited)
+	if !c.enforces("pods") {
+		l := listLimits(capacity, false)
+		l.Pids = &none
+		return l
+	}
+	l := listLimits(c.Allocatable(capacity), false)
+	_, system := c.config.SystemReserved[resourcePIDs]
+	if _, kube := c.config.KubeReserved[resourcePIDs]; !system && !kube {
+		l.Pids = &none
+	}
+	return l
+}
+
 // reserve sets the limits of the cgroup of a reservation (system-reserved or kube-reserved). Another program has created this cgroup.
 func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string, l Limits) error {
 	if group == "" {
 		return fmt.Errorf("enforceNodeAllocatable %s: set the name of its cgroup (systemReservedCgroup or kubeReservedCgroup)", what)
 	}
-	group = naming{systemd: c.names.systemd}.path(split(group)...)
+	group = c.names.existing(group)
 	ok, err := h.exists(group)
 	if err != nil {
 		return err
@@ -96,8 +111,9 @@ func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string,
 	return c.set(ctx, h, group, l)
 }
 
-// Allocatable returns a capacity minus the reservations, never below zero. (The node also subtracts the hard eviction
-// thresholds from the allocatable resources that it reports.)
+// Allocatable returns a capacity minus the reservations, never below zero. Huge pages are not ordinary memory, so memory is also reduced by
+// them: the memory controller does not count them. (The node also subtracts the hard eviction thresholds from the allocatable resources that
+// it reports.)
 func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range capacity {
@@ -107,12 +123,24 @@ func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
 				q.Sub(r)
 			}
 		}
-		if q.Sign() < 0 {
-			q.Set(0)
+		out[name] = positive(q)
+	}
+	if memory, ok := out[v1.ResourceMemory]; ok {
+		for name, q := range out {
+			if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+				memory.Sub(q)
+			}
 		}
-		out[name] = q
+		out[v1.ResourceMemory] = positive(memory)
 	}
 	return out
+}
+
+func positive(q resource.Quantity) resource.Quantity {
+	if q.Sign() < 0 {
+		q.Set(0)
+	}
+	return q
 }
 
 // classLimits is what the cgroups above pods get for all pods together. It is comparable.

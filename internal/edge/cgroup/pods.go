@@ -104,7 +104,7 @@ func (c *Cgroups) set(ctx context.Context, h *hierarchy, group string, l Limits)
 	if len(sizes) == 0 && wantsHugePages(l) {
 		c.warnHugePages(group)
 	}
-	return c.apply(ctx, h, group, l.resources(h.v2, sizes))
+	return c.apply(ctx, h, group, h.change(group, l, sizes))
 }
 
 func (c *Cgroups) apply(ctx context.Context, h *hierarchy, group string, r *cgroups.Resources) error {

@@ -35,19 +35,22 @@ func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	return s, nil
 }
 
-// CgroupDriver returns the cgroup driver of the runtime ("KubeletCgroupDriverFromCRI"). ok is false if the runtime does not
-// report it.
-func (c *Client) CgroupDriver(ctx context.Context) (driver string, ok bool) {
+// CgroupDriver returns the cgroup driver of the runtime ("KubeletCgroupDriverFromCRI"); "" if the runtime does not report it.
+func (c *Client) CgroupDriver(ctx context.Context) (string, error) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
 	r, err := c.cfg.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if err != nil || r.GetLinux() == nil {
-		return "", false
+	switch {
+	case IsUnimplemented(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read the runtime's configuration: %w", err)
+	case r.GetLinux() == nil:
+		return "", nil
+	case r.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
+		return "systemd", nil
 	}
-	if r.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
-		return "systemd", true
-	}
-	return "cgroupfs", true
+	return "cgroupfs", nil
 }
 
 // UpdatePodCIDR sends the node's pod CIDR to the runtime.

@@ -104,13 +104,18 @@ func (o *omission) envFrom(e v1.EnvFromSource) bool {
 	return false
 }
 
-// volume reports whether a volume must be left out. From a projected volume it removes only the sources that must be left out.
+// volume reports whether a volume must be left out. From a projected volume it removes only the sources that must be left out, and from a CSI or
+// iSCSI volume only the name of the secret, with what the API server allows only together with it.
 func (o *omission) volume(v *v1.Volume) bool {
 	switch {
 	case v.ConfigMap != nil:
 		return o.omits(KindConfigMap, v.ConfigMap.Name)
 	case v.Secret != nil:
 		return o.omits(KindSecret, v.Secret.SecretName)
+	case v.CSI != nil && v.CSI.NodePublishSecretRef != nil && o.omits(KindSecret, v.CSI.NodePublishSecretRef.Name):
+		v.CSI.NodePublishSecretRef = nil
+	case v.ISCSI != nil && v.ISCSI.SecretRef != nil && o.omits(KindSecret, v.ISCSI.SecretRef.Name):
+		v.ISCSI.SecretRef, v.ISCSI.DiscoveryCHAPAuth, v.ISCSI.SessionCHAPAuth = nil, false, false
 	case v.Projected != nil:
 		v.Projected.Sources = slices.DeleteFunc(v.Projected.Sources, o.projection)
 	}

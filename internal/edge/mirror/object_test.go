@@ -25,6 +25,9 @@ func TestOfLeavesReferencesOut(t *testing.T) {
 				{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "key"}}},
 				{Name: "api", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "api"}}},
 				{Name: "e"},
+				{Name: "csi", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: new(named("csi"))}}},
+				{Name: "iscsi", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{IQN: "iqn", SessionCHAPAuth: true, SecretRef: new(named("chap"))}}},
+				{Name: "api-csi", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: new(named("api"))}}},
 				{Name: "p", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 					{Secret: &v1.SecretProjection{LocalObjectReference: named("part")}}, {DownwardAPI: &v1.DownwardAPIProjection{}},
 				}}}},
@@ -48,13 +51,17 @@ func TestOfLeavesReferencesOut(t *testing.T) {
 			Namespace: "ns", Name: "web-n",
 			Annotations: map[string]string{
 				pod.AnnotationHash: "h", pod.AnnotationMirror: "h",
-				AnnotationOmits: "configmap/all,configmap/conf,secret/key,secret/one,secret/part,secret/pull",
+				AnnotationOmits: "configmap/all,configmap/conf,secret/chap,secret/csi,secret/key,secret/one,secret/part,secret/pull",
 			},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node", Controller: &controller}},
 		},
 		Spec: v1.PodSpec{
-			Volumes: []v1.Volume{{Name: "api", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "api"}}}, {Name: "e"}, {Name: "p", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
-				Sources: []v1.VolumeProjection{{DownwardAPI: &v1.DownwardAPIProjection{}}}}}}},
+			Volumes: []v1.Volume{{Name: "api", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "api"}}}, {Name: "e"},
+				{Name: "csi", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}},
+				{Name: "iscsi", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{IQN: "iqn"}}},
+				{Name: "api-csi", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: new(named("api"))}}},
+				{Name: "p", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+					Sources: []v1.VolumeProjection{{DownwardAPI: &v1.DownwardAPIProjection{}}}}}}},
 			InitContainers: []v1.Container{{Name: "i", EnvFrom: []v1.EnvFromSource{}}},
 			Containers:     []v1.Container{{Name: "c", Env: []v1.EnvVar{{Name: "A", Value: "a"}}, VolumeMounts: []v1.VolumeMount{{Name: "api"}, {Name: "e"}, {Name: "p"}}}},
 		},

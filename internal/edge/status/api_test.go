@@ -39,6 +39,11 @@ type api struct {
 	mutate  func(p *v1.Pod)                 // if set, changes a patched pod as a server would
 }
 
+// proxyError is the code of an answer that comes from a proxy before the API server.
+type proxyError int
+
+func (proxyError) Error() string { return "the answer of a proxy" }
+
 func newAPI(pods ...*v1.Pod) *api {
 	a := &api{pods: map[string]*v1.Pod{}, inFlight: map[string]int{}, rv: 100}
 	for _, p := range pods {
@@ -86,6 +91,9 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer a.mu.Unlock()
 	a.inFlight[name]--
 	pod, err := a.handle(r.Method, name, body)
+	if code, ok := err.(proxyError); ok {
+		return &http.Response{StatusCode: int(code), Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(strings.NewReader("<html>default backend</html>"))}, nil
+	}
 	if err != nil {
 		st, ok := err.(apierrors.APIStatus)
 		if !ok {

@@ -92,7 +92,7 @@ func (w *Writer) delete(ctx context.Context, ref pod.Ref) answer {
 // classify interprets an error of the API. If the error does not contain enough information, it reads the pod with one GET.
 func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	switch {
-	case apierrors.IsNotFound(err), uidConflict(err):
+	case gone(err), uidConflict(err):
 		return answer{over: true}
 	case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
 		return answer{err: err}
@@ -100,7 +100,7 @@ func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	a := answer{err: err, refused: true, invalid: apierrors.IsInvalid(err)}
 	p, getErr := w.cfg.Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(getErr):
+	case gone(getErr):
 		return answer{over: true}
 	case getErr != nil:
 		a.err = fmt.Errorf("%w (and reading the pod: %w)", err, getErr)
@@ -110,6 +110,12 @@ func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 		a.fresh = p
 	}
 	return a
+}
+
+// gone reports whether the API server says that the pod does not exist. A 404 that is not in the API's own form comes from a proxy or load
+// balancer that did not reach the API server, and says nothing about the pod.
+func gone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
 // uidConflict reports whether the name belongs to a pod with another UID. The API server says so only in the text of the error.
@@ -163,7 +169,7 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	case p.ResourceVersion == e.base.ResourceVersion:
 		p = e.base // the watch has delivered the same version already: use the watch's object, which stays in memory anyway
 	}
-	e.failures, e.rejected, e.refusal = 0, 0, nil
+	e.failures, e.alone, e.rejected, e.refusal = 0, withOthers, 0, nil
 	e.acked, e.echo = j.version, &p.Status
 	// If the stored status lacks a field that the PATCH sent, the server drops that field: sending it again is useless. If the stored
 	// status lacks a field that the PATCH did not send, another component changed this field. So echo is cleared, and the next PATCH
@@ -180,6 +186,20 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	return took
 }
 
+// alone says whether the requests of a pod fail although those of other pods succeed.
+//
+//	withOthers ──► triedAgain ──► byItself
+//	     ▲ another pod's │ fails      │
+//	     │ succeeds      │ again      │
+//	     └───────────────┴────────────┘ acknowledged
+type alone uint8
+
+const (
+	withOthers alone = iota // none fails, or no request of another pod has succeeded since this pod's failed
+	triedAgain              // a request of another pod has succeeded, so this pod's was sent again at once
+	byItself                // that failed too, so its cause is not an outage: an admission webhook for the pod's namespace, or an overload
+)
+
 // failed schedules a retry of a request that has failed.
 func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	if w.ctx.Err() != nil {
@@ -195,7 +215,11 @@ func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	e.failures = min(e.failures+1, mostFailures)
 	if !a.refused {
 		delay := min(retryInitial<<(e.failures-1), retryMax)
-		if !w.outage {
+		switch {
+		case e.alone == triedAgain:
+			e.alone = byItself
+			w.cfg.Log.Warn("cannot write the status of a pod, although those of others are written; will retry", "pod", j.ref.String(), "retryIn", delay, "err", a.err)
+		case e.alone == withOthers && !w.outage:
 			w.outage = true
 			w.cfg.Log.Warn("cannot write pod status, will retry", "pod", j.ref.String(), "retryIn", delay, "err", a.err)
 		}
@@ -226,13 +250,20 @@ func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
 	w.schedule(e, time.Now())
 }
 
-// recovered is called when the API server answers again. It ends the back-off of all pods that wait for it.
+// recovered is called when the API server answers again. It ends the back-off of all pods that wait for it, but only once for each pod: a pod
+// whose request then fails again keeps its back-off, because otherwise each success of another pod would cause one more request for it.
 func (w *Writer) recovered(now time.Time) {
 	if !w.outage {
 		return
 	}
 	w.outage = false
 	w.cfg.Log.Info("pod status is written again", "waiting", w.waiting.Len())
-	w.waiting.Hasten(now, func(p *place) bool { return p.e.failures > 0 && p.e.rejected == 0 })
+	w.waiting.Hasten(now, func(p *place) bool {
+		hasten := p.e.failures > 0 && p.e.rejected == 0 && p.e.alone == withOthers
+		if hasten {
+			p.e.alone = triedAgain
+		}
+		return hasten
+	})
 	w.nudge()
 }

@@ -47,6 +47,33 @@ func TestNotFoundEndsTheWriter(t *testing.T) {
 	})
 }
 
+// A load balancer that does not reach the API server may answer with 404. The pod still exists, so the writer goes on.
+func TestNotFoundOfAProxyDoesNotEndTheWriter(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	failing := true
+	a.fail = func(string, string) error {
+		if failing {
+			return proxyError(http.StatusNotFound)
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		time.Sleep(time.Minute)
+		if r.hasEnded("uid-a") {
+			t.Error("the writer considers the pod as ended")
+		}
+		a.mu.Lock()
+		failing = false
+		a.mu.Unlock()
+		time.Sleep(time.Minute)
+		if got := describe(&a.get("a").Status); got != "Running ready=True" {
+			t.Errorf("status is %s", got)
+		}
+	})
+}
+
 func TestOutageLosesNothing(t *testing.T) {
 	a := newAPI()
 	var mu sync.Mutex
@@ -88,6 +115,46 @@ func TestOutageLosesNothing(t *testing.T) {
 		}
 		if n := strings.Count(r.log.String(), "cannot write pod status"); n != 1 {
 			t.Errorf("the outage was logged %d times:\n%s", n, r.log.String())
+		}
+	})
+}
+
+// While the status of one pod cannot be written, and those of others can, each success of another pod must not cause a request for that pod, nor
+// count as the end of an outage. The pod is named, and its status is written soon after the cause is gone.
+func TestAPodWhoseStatusAloneCannotBeWrittenKeepsItsBackOff(t *testing.T) {
+	bad, good := aPod("bad"), aPod("good")
+	a := newAPI(bad, good)
+	failing := true
+	a.fail = func(_, name string) error {
+		if name == "bad" && failing {
+			return apierrors.NewInternalError(errors.New("failed calling webhook"))
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: bad, Status: running("True", "")})
+		for i := range 600 {
+			r.Set(Desired{Pod: good, Status: running("True", fmt.Sprint(i))})
+			time.Sleep(time.Second)
+		}
+		tries := 0
+		for _, q := range a.requests() {
+			if strings.HasPrefix(q, "PATCH bad") {
+				tries++
+			}
+		}
+		if tries < 60 || tries > 80 {
+			t.Errorf("%d tries in ten minutes, want about one per 10 s", tries)
+		}
+		if log := r.log.String(); strings.Count(log, "\n") > 3 || !strings.Contains(log, "although those of others are written") || !strings.Contains(log, "ns/bad(uid-bad)") {
+			t.Errorf("logged:\n%s", log)
+		}
+		a.mu.Lock()
+		failing = false
+		a.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		if got := describe(&a.get("bad").Status); got != "Running ready=True" {
+			t.Errorf("status is %s", got)
 		}
 	})
 }

@@ -112,6 +112,7 @@ type entry struct {
 	rejected uint32   // version that the API rejected
 	refusal  *refusal // set if the API server rejected the version in the field rejected as invalid; otherwise nil
 	failures uint8    // failed requests in a row, at most mostFailures
+	alone    alone    // whether the requests of other pods succeed meanwhile
 	final    bool
 	queued   bool
 	inFlight bool

@@ -19,6 +19,9 @@ import (
 // fileName is the name of the file in a pod's directory.
 const fileName = "userns"
 
+// endOfIDs is the end of the IDs that the kernel maps. It refuses a range with the last ID, 2^32-1, which system calls use for "no ID".
+const endOfIDs = 1<<32 - 1
+
 // DefaultLength is how many IDs a pod gets ("idsPerPod ... default 65536").
 const DefaultLength = 65536
 
@@ -162,7 +165,7 @@ func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
 	}
 	s, ok := r.free()
 	if !ok {
-		return 0, 0, fmt.Errorf("all %d ranges of %d user IDs are taken", r.pool.Count/uint64(r.cfg.Length), r.cfg.Length)
+		return 0, 0, fmt.Errorf("all %d ranges of %d user IDs are taken", r.ranges(), r.cfg.Length)
 	}
 	if r.cfg.RootDir != "" {
 		if err := write(r.path(uid), s); err != nil {
@@ -174,15 +177,20 @@ func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
 	return uint32(s.from), uint32(s.to - s.from), nil
 }
 
+// end returns the end of the IDs in the pool that can be mapped, and ranges the number of ranges before it. They are called with the lock held.
+func (r *Ranges) end() uint64 { return min(uint64(r.pool.First)+r.pool.Count, endOfIDs) }
+
+func (r *Ranges) ranges() uint64 { return (r.end() - uint64(r.pool.First)) / uint64(r.cfg.Length) }
+
 // free returns a range that no pod has. It is called with the lock held.
 func (r *Ranges) free() (span, bool) {
 	length, first := uint64(r.cfg.Length), uint64(r.pool.First)
-	end := first + r.pool.Count
-	if r.next < first || r.next >= end || (r.next-first)%length != 0 {
+	end := r.end()
+	if r.next < first || r.next+length > end || (r.next-first)%length != 0 {
 		r.next = first
 	}
 	at := r.next
-	for range r.pool.Count / length {
+	for range r.ranges() {
 		s := span{at, at + length}
 		if s.to <= end && !r.overlaps(s) {
 			return s, true

@@ -110,12 +110,25 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	last := load(t, Config{Length: 1 << 31})
-	if f, _, err := last.Range("a"); err != nil || f != 1<<31 {
-		t.Errorf("the upper half: %d, %v", f, err)
+}
+
+// The kernel maps no range with the ID 2^32-1, so no pod gets the last range of all IDs, however many pods had ranges before.
+func TestTheLastRangeIsNeverGiven(t *testing.T) {
+	t.Parallel()
+	r := load(t, Config{Length: 1 << 30})
+	for i := range 5 {
+		uid := types.UID(fmt.Sprint(i))
+		if f, want := first(t, r, uid), uint32(1+i%2)<<30; f != want {
+			t.Errorf("pod %d gets the range from %d, want %d", i, f, want)
+		}
+		if err := r.Release(uid); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, _, err := last.Range("b"); err == nil {
-		t.Error("a third range of half the pool was given")
+	first(t, r, "a")
+	first(t, r, "b")
+	if _, _, err := r.Range("c"); err == nil || err.Error() != "all 2 ranges of 1073741824 user IDs are taken" {
+		t.Errorf("a third pod: %v", err)
 	}
 }
 

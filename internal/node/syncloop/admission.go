@@ -36,7 +36,11 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 		return nil, true
 	}
 	if !r.OK && len(r.Preempt) > 0 {
-		l.preempt(p, r.Preempt, strings.TrimPrefix(r.Reason, "OutOf"))
+		victims := r.Preempt
+		if rest := l.staying(others); len(rest) < len(others) {
+			victims = l.cfg.Admit(p, rest).Preempt
+		}
+		l.preempt(p, victims, strings.TrimPrefix(r.Reason, "OutOf"))
 		return nil, true
 	}
 	if !r.OK && r.Passing && pod.IsStatic(p) {
@@ -88,7 +92,7 @@ func (l *Loop) askForNode(uid types.UID) {
 	l.cfg.NodeSince(since)
 }
 
-// preempt ends pods to make room for a critical pod, which waits until they have ended.
+// preempt ends pods to make room for a critical pod, which waits until they, and those that end already, have ended.
 func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod, resource string) {
 	l.mu.Lock()
 	if me := l.workers[p.UID]; me != nil {
@@ -96,6 +100,18 @@ func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod, resource string) {
 	}
 	l.mu.Unlock()
 	l.makeRoom(victims, resource)
+}
+
+// staying returns the pods without those that the node ends already, for example to make room. When the node chooses pods to preempt, these
+// count as gone. Otherwise it would choose more pods than it needs: when the first of several victims has ended while
+// another takes its grace period, a third pod may be a better choice for the rest.
+func (l *Loop) staying(pods []*v1.Pod) []*v1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool {
+		m := l.workers[p.UID]
+		return m != nil && (m.evicted || m.stops)
+	})
 }
 
 // makeRoom ends the victims to make room for another pod, because resource is short. It ends no pod a second time.

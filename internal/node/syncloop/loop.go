@@ -59,6 +59,7 @@ type member struct {
 	sourced  bool   // a source has had the pod
 	seen     bool   // Meter.PodSeen was called
 	resizing bool   // an accepted resize is being made
+	stops    bool   // the node ends the pod for a reason of its own, perhaps since an earlier agent
 	stopped  bool   // the node has ended the pod for a reason of its own: nothing of it runs or is mounted
 	name     string // full name; "" while only the UID is known
 	seq      int    // order of appearance, to rank two pods of one name
@@ -367,7 +368,8 @@ func (l *Loop) Turn(t *podworker.Turn) {
 		idle := t.Plan.Phase >= decide.PhaseStopped || (t.Pod != nil && m.waits && t.Observed.Empty())
 		freed = ended && !m.ended || idle && !m.idle
 		m.ended, m.idle = ended, idle
-		m.stopped = t.Plan.Phase >= decide.PhaseStopped && t.Memory.Stop != nil
+		m.stops = t.Memory.Stop != nil
+		m.stopped = m.stops && t.Plan.Phase >= decide.PhaseStopped
 		m.allocated, m.known = t.Memory.Allocated, true
 		m.sourced, m.resizing = m.sourced || t.Desired != nil, t.Memory.Resize.InProgress
 		containers, first = m.see(t)

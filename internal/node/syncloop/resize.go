@@ -58,9 +58,16 @@ type resizing struct{ l *Loop }
 
 var _ resizes.Node = resizing{}
 
-// Fits calls Config.Resize.
+// Fits calls Config.Resize. It preempts no more pods than are needed beside those that end already.
 func (r resizing) Fits(p, allocated *v1.Pod) admit.ResizeResult {
-	return r.l.cfg.Resize(p, allocated, r.l.admitted(p.UID))
+	others := r.l.admitted(p.UID)
+	result := r.l.cfg.Resize(p, allocated, others)
+	if len(result.Preempt) > 0 {
+		if rest := r.l.staying(others); len(rest) < len(others) {
+			result.Preempt = r.l.cfg.Resize(p, allocated, rest).Preempt
+		}
+	}
+	return result
 }
 
 // MakeRoom preempts the victims.

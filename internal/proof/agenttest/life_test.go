@@ -225,6 +225,27 @@ func TestGraceGetsShorter(t *testing.T) {
 	})
 }
 
+// A container that failed its liveness probe ignores its stop signal, and its pod has a grace period of an hour. A deletion with a shorter grace
+// period, or by force, does not wait for that hour.
+func TestDeletionDuringALongStop(t *testing.T) {
+	t.Parallel()
+	for grace, most := range map[int64]time.Duration{20: 30 * time.Second, 0: 5 * time.Second} {
+		Run(t, Config{}, func(w *World) {
+			w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "never"), Annotate(simcri.AnnotationFailAfter, "60s"), func(p *v1.Pod) {
+				p.Spec.TerminationGracePeriodSeconds, p.Spec.Containers[0].LivenessProbe = new(int64(3600)), httpProbe(10, 3)
+			}))
+			w.WaitReady("a")
+			time.Sleep(3 * time.Minute) // the probe has failed
+			began := time.Now()
+			w.Delete("a", grace)
+			w.WaitGone("a")
+			if took := time.Since(began); took > most {
+				t.Errorf("gone after %s, want the grace period of %d s", took, grace)
+			}
+		})
+	}
+}
+
 // Of two pods with one name, the second one starts only when nothing of the first one runs.
 func TestSameName(t *testing.T) {
 	t.Parallel()
