@@ -143,9 +143,6 @@ func (s *Server) guardedRoutes() (routes []route) {
 		}
 	}
 	s.addZPages(add)
-	if s.cfg.Sources.Checkpoint != nil {
-		add(s.wait(s.serveCheckpoint), "POST /checkpoint/{namespace}/{pod}/{container}")
-	}
 	if !s.cfg.Enable.Debugging {
 		add(disabled("Debug endpoints are disabled."), "/run/", "/exec/", "/attach/", "/portForward/",
 			"/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/")
@@ -160,6 +157,9 @@ func (s *Server) guardedRoutes() (routes []route) {
 			add(s.wait(s.serveAttach), m+"/attach"+ofContainer, m+"/attach"+ofInstance)
 			add(s.wait(s.servePortForward), m+"/portForward"+ofPod, m+"/portForward"+ofPodInstance)
 		}
+	}
+	if s.cfg.Sources.Checkpoint != nil {
+		add(s.wait(s.serveCheckpoint), "POST /checkpoint/{namespace}/{pod}/{container}")
 	}
 	add(s.wait(s.serveLogs), "GET /containerLogs/{namespace}/{pod}/{container}")
 	s.addConsole(add)
