@@ -136,7 +136,13 @@ func TestRates(t *testing.T) {
 			{20, 3_000_000_000, at(-10), 200_000_000, true},
 		},
 		"a counter that starts anew": {{0, 9_000_000_000, at(-10), 900_000_000, true}, {10, 1_000_000_000, at(5), 200_000_000, true}},
-		"a container too young":      {{0, 9, at(0), 0, false}},
+		"a clock that is set back": {
+			{3600, 0, at(3590), 0, true}, {3610, 1_000_000_000, at(3590), 100_000_000, true},
+			{20, 2_000_000_000, at(3590), 100_000_000, true}, // the last rate, because nobody knows how long the time in between was
+			{30, 5_000_000_000, at(3590), 300_000_000, true},
+		},
+		"readings that overtake each other": {{10, 1_000_000_000, at(0), 100_000_000, true}, {8, 1_000_000_000, at(0), 100_000_000, true}, {20, 3_000_000_000, at(0), 200_000_000, true}},
+		"a container too young":             {{0, 9, at(0), 0, false}},
 	} {
 		for i, s := range steps {
 			got, known := r.of(name, s.nanos, at(s.second), s.since)
