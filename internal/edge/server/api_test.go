@@ -370,10 +370,12 @@ func TestFollowLogs(t *testing.T) {
 	if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
 		t.Errorf("the end: %q %v", rest, err)
 	}
-	// When the server ends, the answer ends too.
+	// When the server ends, the answer breaks off, because the container has not ended.
 	b.node.observe(o)
 	body = follow()
 	expect("one\ntwo\nthree\n")
 	b.stop()
-	_, _ = io.ReadAll(body)
+	if rest, err := io.ReadAll(body); err == nil || len(rest) > 0 {
+		t.Errorf("at the end of the server: %q %v, want an error", rest, err)
+	}
 }
