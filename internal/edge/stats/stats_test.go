@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -71,6 +72,21 @@ func TestEndpoints(t *testing.T) {
 			golden(t, name+".resource.prom", get(t, s.Resource(), "/metrics/resource"))
 			golden(t, name+".cadvisor.prom", get(t, s.CAdvisor(), "/metrics/cadvisor"))
 		})
+	}
+}
+
+// A runtime may report a pressure that is no number. The summary of all other values is served nevertheless.
+func TestPressureThatIsNoNumber(t *testing.T) {
+	t.Parallel()
+	stub := (&runtimeStub{sandboxErr: status.Error(codes.Unimplemented, "no")}).main(2_000_000_000, at(0))
+	stub.containers[0].Cpu.Psi = &runtimeapi.PsiStats{Some: &runtimeapi.PsiData{Total: 7, Avg10: math.NaN(), Avg60: math.Inf(1), Avg300: 1.5}, Full: &runtimeapi.PsiData{Avg10: -1}}
+	s := newStats(t, func(c *Config) { c.HostRoot, c.Runtime = t.TempDir(), stub })
+	var sum statsapi.Summary
+	if err := json.Unmarshal([]byte(get(t, s.Summary(), "/stats/summary")), &sum); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&statsapi.PSIStats{Some: statsapi.PSIData{Total: 7, Avg300: 1.5}}, sum.Pods[0].Containers[0].CPU.PSI); diff != "" {
+		t.Error(diff)
 	}
 }
 
