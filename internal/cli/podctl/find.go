@@ -21,8 +21,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	candidates := []string{asked}
 	if asked == "" {
 		candidates = []string{launch.OwnSocket()}
-		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // the sockets of agents with their own --root-dir
-		for _, path := range append(others, config.SimulatedSocket) {
+		for _, path := range append(agentSockets(config.SocketDir), config.SimulatedSocket) {
 			if path != candidates[0] {
 				candidates = append(candidates, path)
 			}
@@ -43,6 +42,13 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 		return "", refused
 	}
 	return "", noAgent{candidates[0]}
+}
+
+// agentSockets returns the sockets in dir of agents with their own --root-dir. Fleets and CRI proxies have their control sockets there too, which
+// do not serve what an agent serves.
+func agentSockets(dir string) []string {
+	found, _ := filepath.Glob(filepath.Join(dir, "wherry*.sock")) // the pattern is valid, so there is no error
+	return found
 }
 
 // noAgent is the error if no agent listens.

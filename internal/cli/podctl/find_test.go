@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,24 @@ func TestFindSocket(t *testing.T) {
 	var none noAgent
 	if _, err := findSocket(t.Context(), path); !errors.As(err, &none) || !strings.Contains(err.Error(), "no agent listens on "+path+": start one with \"wherry run\" or \"wherry kubelet\"") {
 		t.Errorf("without an agent: %v", err)
+	}
+}
+
+// The sockets of fleets and of CRI proxies are in the same directory as those of agents. Nobody takes them for an agent.
+func TestAgentSockets(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"cri-proxy.sock", "fleet-fleet.sock", "fleet-a.b.sock", "other.sock", "wherry-0123456789ab.sock", "wherry.sock", "wherry.sock.lock"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var names []string
+	for _, path := range agentSockets(dir) {
+		names = append(names, filepath.Base(path))
+	}
+	if want := []string{"wherry-0123456789ab.sock", "wherry.sock"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
 	}
 }
 
