@@ -27,6 +27,12 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 			}
 		}
 	}
+	return answering(ctx, candidates, asked != "")
+}
+
+// answering returns the first of the sockets at which an agent answers. A socket that this user may not open is an error, if the user has asked
+// for it, or if it is there: a directory that this user may not enter says nothing.
+func answering(ctx context.Context, candidates []string, asked bool) (string, error) {
 	var refused error
 	for _, path := range candidates {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -34,7 +40,10 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 			_ = conn.Close()
 			return path, nil
 		}
-		if errors.Is(err, os.ErrPermission) {
+		if !errors.Is(err, os.ErrPermission) {
+			continue
+		}
+		if _, err := os.Lstat(path); asked || err == nil {
 			refused = fmt.Errorf("the agent's socket %s belongs to another user: run this command as that user (sudo)", path)
 		}
 	}
