@@ -48,10 +48,12 @@ func newClient(socket string) *client {
 	return &client{socket: socket, http: &http.Client{Transport: t}, transport: t}
 }
 
-// answerError is the error for a response of the agent with an HTTP status of 300 or more.
+// answerError is the error for a response of the agent with an HTTP status of 300 or more. done has what the agent has stored although it
+// refuses the rest of a push.
 type answerError struct {
 	status int
 	text   string
+	done   []push.Pushed
 }
 
 func (e *answerError) Error() string { return e.text }
@@ -85,22 +87,22 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if resp.StatusCode == http.StatusUnauthorized {
-		return nil, &answerError{resp.StatusCode, "the agent at " + c.socket + " refuses this process: only root and the agent's user may use it, and not from a container (its log says why)"}
+		return nil, &answerError{status: resp.StatusCode, text: "the agent at " + c.socket + " refuses this process: only root and the agent's user may use it, and not from a container (its log says why)"}
 	}
-	return nil, &answerError{resp.StatusCode, refusal(text)}
+	return nil, refusal(resp.StatusCode, text)
 }
 
-// refusal returns the error message from the body of an unsuccessful response.
-func refusal(body []byte) string {
+// refusal returns the error from the body of an unsuccessful response.
+func refusal(status int, body []byte) *answerError {
 	var a push.Answer
 	if json.Unmarshal(body, &a) == nil && len(a.Errors) > 0 {
 		var lines []string
 		for _, e := range a.Errors {
 			lines = append(lines, e.Message)
 		}
-		return strings.Join(lines, "\n")
+		return &answerError{status, strings.Join(lines, "\n"), a.Items}
 	}
-	return strings.TrimSpace(string(body))
+	return &answerError{status: status, text: strings.TrimSpace(string(body))}
 }
 
 func (c *client) ask(ctx context.Context, method, path string, query url.Values, body []byte, into any) error {
@@ -136,9 +138,13 @@ func (c *client) pod(ctx context.Context, namespace, name string) (*v1.Pod, erro
 	return &p, c.ask(ctx, http.MethodGet, "/pods/"+namespace+"/"+name, nil, nil, &p)
 }
 
+// post pushes a manifest. Together with an error, it returns what the agent has stored.
 func (c *client) post(ctx context.Context, name string, manifest []byte) (push.Answer, error) {
 	var a push.Answer
 	err := c.ask(ctx, http.MethodPost, "/pods", url.Values{"name": {name}}, manifest, &a)
+	if refused := (*answerError)(nil); errors.As(err, &refused) {
+		a.Items = refused.done
+	}
 	return a, err
 }
 

@@ -21,13 +21,18 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	candidates := []string{asked}
 	if asked == "" {
 		candidates = []string{launch.OwnSocket()}
-		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // the sockets of agents with their own --root-dir
-		for _, path := range append(others, config.SimulatedSocket) {
+		for _, path := range append(agentSockets(config.SocketDir), config.SimulatedSocket) {
 			if path != candidates[0] {
 				candidates = append(candidates, path)
 			}
 		}
 	}
+	return answering(ctx, candidates, asked != "")
+}
+
+// answering returns the first of the sockets at which an agent answers. A socket that this user may not open is an error, if the user has asked
+// for it, or if it is there: a directory that this user may not enter says nothing.
+func answering(ctx context.Context, candidates []string, asked bool) (string, error) {
 	var refused error
 	for _, path := range candidates {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -35,7 +40,10 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 			_ = conn.Close()
 			return path, nil
 		}
-		if errors.Is(err, os.ErrPermission) {
+		if !errors.Is(err, os.ErrPermission) {
+			continue
+		}
+		if _, err := os.Lstat(path); asked || err == nil {
 			refused = fmt.Errorf("the agent's socket %s belongs to another user: run this command as that user (sudo)", path)
 		}
 	}
@@ -43,6 +51,13 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 		return "", refused
 	}
 	return "", noAgent{candidates[0]}
+}
+
+// agentSockets returns the sockets in dir of agents with their own --root-dir. Fleets and CRI proxies have their control sockets there too, which
+// do not serve what an agent serves.
+func agentSockets(dir string) []string {
+	found, _ := filepath.Glob(filepath.Join(dir, "wherry*.sock")) // the pattern is valid, so there is no error
+	return found
 }
 
 // noAgent is the error if no agent listens.

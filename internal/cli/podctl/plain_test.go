@@ -66,7 +66,7 @@ func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 			r.progress("pod/%s %s: %s", p.Name, event.Reason, event.Message)
 			return nil
 		},
-		"error": func(b *bytes.Buffer) error { SayError(b, &answerError{500, hostile}); return nil },
+		"error": func(b *bytes.Buffer) error { SayError(b, &answerError{status: 500, text: hostile}); return nil },
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {

@@ -37,14 +37,14 @@ type recordedTurn struct {
 	Error     string    `json:"error,omitempty"` // why the file cannot be read
 }
 
-// recorded prints the turns (decisions with their input) that an agent recorded of a pod, or of all pods if pod is "". It reads the disk
-// and needs no agent.
+// recorded prints the turns (decisions with their input) that an agent recorded of a pod, or of all pods (of the namespace, if the user names
+// one) if pod is "". It reads the disk and needs no agent.
 func (r *Explain) recorded(s Streams, pod string) error {
 	namespace, name := r.Namespace, pod
 	if ns, n, ok := strings.Cut(pod, "/"); ok {
 		namespace, name = ns, n
 	}
-	if namespace == "" {
+	if namespace == "" && pod != "" {
 		namespace = "default"
 	}
 	roots := usualRoots(os.Geteuid())
@@ -66,8 +66,11 @@ func (r *Explain) recorded(s Streams, pod string) error {
 	}
 	if len(list) == 0 {
 		of := "any pod"
-		if pod != "" {
+		switch {
+		case pod != "":
 			of = "pod " + namespace + "/" + name
+		case namespace != "":
+			of = "any pod of namespace " + namespace
 		}
 		_, err := fmt.Fprintf(s.Out, "Nothing that went wrong with %s is recorded below %s. (--root-dir names another root directory of an agent.)\n",
 			plain.Text(of), strings.Join(roots, " or "))

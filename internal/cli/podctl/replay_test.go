@@ -107,6 +107,8 @@ func TestRecorded(t *testing.T) {
 		{Explain{Root: root}, "", "shop/web"},
 		{Explain{Root: root, Target: Target{Namespace: "shop"}, Format: "json"}, "web", `"namespace": "shop"`},
 		{Explain{Root: root}, "web", "Nothing that went wrong with pod default/web is recorded"},
+		{Explain{Root: root, Target: Target{Namespace: "shop"}}, "", "shop/web"},
+		{Explain{Root: root, Target: Target{Namespace: "other"}}, "", "Nothing that went wrong with any pod of namespace other is recorded"},
 		{Explain{Root: filepath.Join(root, "none")}, "", "Nothing that went wrong with any pod is recorded"},
 	} {
 		c.explain.Recorded = true

@@ -68,6 +68,9 @@ func (o *Run) Run(ctx context.Context, s Streams) error {
 	}
 	r.sayEvents(ctx) // prints nothing, because no pod is pushed yet: it only skips the earlier events
 	if err := r.push(ctx, m); err != nil {
+		if !o.Detach { // the agent may have taken some of the pods before it refused another one
+			err = errors.Join(err, r.cleanUp(ctx))
+		}
 		return err
 	}
 	if o.Detach && !o.Wait {
@@ -86,9 +89,10 @@ func (o *Run) Run(ctx context.Context, s Streams) error {
 		}
 		return err
 	}
-	if cleanErr := r.cleanUp(ctx); err == nil || ctx.Err() != nil {
-		err = cleanErr
+	if ctx.Err() != nil { // the user has ended the command, which is no error
+		err = nil
 	}
+	err = errors.Join(err, r.cleanUp(ctx))
 	if err == nil && code != 0 {
 		return ExitStatus(code)
 	}
@@ -149,10 +153,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 			}
 			continue
 		}
-		if err != nil {
-			return err
-		}
-		for _, p := range answer.Items {
+		for _, p := range answer.Items { // also together with an error
 			name := strings.ToLower(p.Kind) + "/" + p.Name
 			if r.Detach && !r.Quiet {
 				r.out.printf("%s %s", name, p.Result)
@@ -164,7 +165,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 			}
 		}
 		r.several = len(r.pods) > 1
-		return nil
+		return err
 	}
 }
 
@@ -183,7 +184,8 @@ func (r *runner) serve(ctx context.Context) error {
 	}
 }
 
-// cleanUp stops and removes the pods that this command has pushed, unless Keep is set. It does so even if ctx has ended.
+// cleanUp stops and removes the pods that this command has pushed, unless Keep is set. It does so even if ctx has ended. If it fails for
+// one pod, it goes on with the others; the error names each pod that it leaves.
 func (r *runner) cleanUp(ctx context.Context) error {
 	if r.Keep {
 		for _, p := range r.pods {
@@ -193,39 +195,55 @@ func (r *runner) cleanUp(ctx context.Context) error {
 	}
 	ctx = context.WithoutCancel(ctx)
 	var pods []*v1.Pod
+	var errs []error
+	left := func(p push.Pushed, err error) {
+		errs = append(errs, fmt.Errorf("pod/%s is not removed: %w", p.Name, err))
+	}
 	for _, p := range r.pods {
 		if p.Result == push.Unchanged && r.mine == nil {
 			r.progress("pod/%s was here before and runs on", p.Name)
 			continue
 		}
 		now, err := r.client.pod(ctx, p.Namespace, p.Name)
-		if err != nil || now.UID != p.UID {
+		switch {
+		case isNotFound(err) || err == nil && now.UID != p.UID:
 			continue // another command has removed or replaced the pod
+		case err != nil:
+			left(p, err)
+			continue
 		}
 		if runsAny(now) {
 			r.progress("pod/%s stopping (up to %ds; Ctrl-C again leaves that to the next agent)", p.Name, graceOf(now, r.Grace))
 		}
 		if err := r.client.end(ctx, now, graceArg(r.Grace), true); err != nil {
-			return err
+			left(p, err)
+			continue
 		}
 		pods = append(pods, now)
 	}
 	for _, p := range pods {
-		for {
-			_, err := r.client.pod(ctx, p.Namespace, p.Name)
-			if isNotFound(err) {
-				r.progress("pod/%s removed", p.Name)
-				break
-			}
-			if err != nil {
-				return err
-			}
-			if err := sleep(ctx, pollEvery); err != nil {
-				return err
-			}
+		if err := r.awaitEnd(ctx, p); err != nil {
+			return errors.Join(append(errs, err)...)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// awaitEnd waits until nothing of a pod is left.
+func (r *runner) awaitEnd(ctx context.Context, p *v1.Pod) error {
+	for {
+		_, err := r.client.pod(ctx, p.Namespace, p.Name)
+		if isNotFound(err) {
+			r.progress("pod/%s removed", p.Name)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := sleep(ctx, pollEvery); err != nil {
+			return err
+		}
+	}
 }
 
 // graceOf returns how many seconds a pod has to end: asked, or the pod's own grace period if asked is negative.

@@ -237,6 +237,73 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// pipes is a listener in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error { return nil }
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+
+// A stream on which nothing changes stays open, over HTTP/1.1 and over HTTP/2, which browsers use if they connect to a node themselves.
+func TestAQuietStreamStaysOpen(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*http.Protocols){
+		"HTTP/1.1": func(p *http.Protocols) { p.SetHTTP1(true) },
+		"HTTP/2":   func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var protocols http.Protocols
+				set(&protocols)
+				l := make(pipes)
+				s := &http.Server{Handler: New(&source{docs: fixed(map[string]any{"a": 1})}), Protocols: &protocols, ReadHeaderTimeout: time.Minute}
+				served := make(chan error, 1)
+				go func() { served <- s.Serve(l) }()
+				tr := &http.Transport{Protocols: &protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
+					ours, theirs := net.Pipe()
+					l <- theirs
+					return ours, nil
+				}}
+				ctx, cancel := context.WithCancel(t.Context())
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://node"+Path+"stream", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				began, signs := time.Now(), 0
+				for lines := bufio.NewScanner(resp.Body); signs < 5; {
+					if !lines.Scan() {
+						t.Fatalf("the stream ends after %s: %v", time.Since(began), lines.Err())
+					}
+					if lines.Text() == ":" { // a sign of life
+						signs++
+					}
+				}
+				if took := time.Since(began); took < 4*aliveEvery {
+					t.Errorf("%d signs of life in %s", signs, took)
+				}
+				cancel()
+				_ = resp.Body.Close()
+				tr.CloseIdleConnections()
+				close(l)
+				<-served
+				_ = s.Close()
+			})
+		})
+	}
+}
+
 // The page has no inline script or style and loads nothing from elsewhere, and its code never reads a text as HTML.
 func TestThePageIsClosed(t *testing.T) {
 	t.Parallel()

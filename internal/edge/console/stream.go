@@ -100,6 +100,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	send := func(text ...[]byte) bool {
 		_ = out.SetWriteDeadline(time.Now().Add(writeWithin))
+		defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // over HTTP/2 a deadline ends the stream even if nothing is being written
 		for _, t := range text {
 			if _, err := w.Write(t); err != nil {
 				return false

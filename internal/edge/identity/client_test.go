@@ -247,6 +247,42 @@ func TestServingFiles(t *testing.T) {
 	log.wait(t, 1, "still using the old one")
 }
 
+// A changed pair that cannot be read for a moment, because the agent has no descriptor left or the disk fails, is read by a later handshake. The
+// files do not change again meanwhile.
+func TestServingFilesThatCannotBeReadForAMoment(t *testing.T) {
+	t.Parallel()
+	dir, log, ca := t.TempDir(), newLines(), newAuthority(t)
+	cfg := identity.ServingConfig{CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", Log: slog.New(slog.NewTextHandler(log, nil))}
+	put := func(name string) (cert []byte) {
+		t.Helper()
+		certPEM, keyPEM := ca.pair(t, x509.Certificate{Subject: pkix.Name{CommonName: name}})
+		must(0, os.WriteFile(cfg.CertFile, certPEM, 0o600))(t)
+		must(0, os.WriteFile(cfg.KeyFile, keyPEM, 0o600))(t)
+		return certPEM
+	}
+	put("the first")
+	s := must(identity.OpenServing(cfg))(t)
+	serves := func(want string) {
+		t.Helper()
+		if got := must(s.GetCertificate(nil))(t).Leaf.Subject.CommonName; got != want {
+			t.Errorf("serves %q, want %q", got, want)
+		}
+	}
+	// A file with zeros stands for one that cannot be read: it has the size and the time of the new certificate.
+	cert := put("another certificate")
+	changed := time.Now().Add(time.Minute)
+	must(0, os.WriteFile(cfg.CertFile, make([]byte, len(cert)), 0o600))(t)
+	must(0, os.Chtimes(cfg.CertFile, changed, changed))(t)
+	serves("the first")
+	serves("the first")
+	must(0, os.WriteFile(cfg.CertFile, cert, 0o600))(t)
+	must(0, os.Chtimes(cfg.CertFile, changed, changed))(t)
+	serves("another certificate")
+	if n := strings.Count(log.String(), "still using the old one"); n != 1 {
+		t.Errorf("the log says %d times that the old certificate is used", n)
+	}
+}
+
 // Without the gate ReloadKubeletServerCertificateFile the files are read once.
 func TestFixedServingFiles(t *testing.T) {
 	t.Parallel()

@@ -55,10 +55,10 @@ type Serving struct {
 	failing failure
 	unsaved *pemPair // a self-signed pair in use that could not be written yet; used by OpenServing, then by Run
 
-	mu   sync.Mutex
-	pair *tls.Certificate
-	// stamps are the stamps of CertFile and KeyFile at the last reading.
-	stamps fileStamps
+	mu     sync.Mutex
+	pair   *tls.Certificate
+	stamps fileStamps // of CertFile and KeyFile when pair was read
+	bad    fileStamps // of the files whose pair could not be read last, as the log says
 }
 
 // OpenServing reads or makes the certificate. If cfg.Request is set, there may be no certificate yet. TLS handshakes then fail until Run
@@ -130,7 +130,7 @@ func (s *Serving) use(pair *tls.Certificate) {
 }
 
 // reload reads CertFile and KeyFile again if one of them changed. While they do not fit each other, as in the middle of
-// a replacement, the old pair stays in use.
+// a replacement, or cannot be read, the old pair stays in use, and each handshake tries to read the new one.
 func (s *Serving) reload() {
 	if s.cfg.CertFile == "" || s.cfg.FixedFiles {
 		return
@@ -141,14 +141,15 @@ func (s *Serving) reload() {
 	if now == s.stamps {
 		return
 	}
-	s.stamps = now
 	pair, err := loadPair(s.cfg.CertFile, s.cfg.KeyFile)
-	if err != nil {
+	switch {
+	case err == nil:
+		s.pair, s.stamps, s.bad = pair, now, fileStamps{}
+		s.cfg.Log.Info("Read the changed serving certificate", "file", s.cfg.CertFile, "ends", stamp(pair.Leaf.NotAfter))
+	case now != s.bad:
+		s.bad = now
 		s.cfg.Log.Error("Cannot read the changed serving certificate, still using the old one", "file", s.cfg.CertFile, "err", err)
-		return
 	}
-	s.pair = pair
-	s.cfg.Log.Info("Read the changed serving certificate", "file", s.cfg.CertFile, "ends", stamp(pair.Leaf.NotAfter))
 }
 
 // Run renews the certificate until ctx ends: before it expires, and when the node has addresses that it does not cover.

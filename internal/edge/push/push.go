@@ -331,8 +331,9 @@ type errMissing struct{ text string }
 
 func (e errMissing) Error() string { return e.text }
 
-// put stores the objects of a manifest, ConfigMaps and Secrets before pods, and returns the result of each. It stops at the first object
-// that it cannot store, and then returns an error and the results of the objects that it has stored before.
+// put stores the objects of a manifest, ConfigMaps and Secrets before pods, and returns the result of each. If it refuses a pod, or cannot
+// store the first one, it stores nothing. If it cannot store another one, it returns the error together with the results of what it has
+// stored before.
 func (p *Source) put(m *manifest.Manifest, finished func(types.UID) bool) ([]Pushed, error) {
 	now := time.Now()
 	pods := make([]*v1.Pod, len(m.Pods))
@@ -344,20 +345,24 @@ func (p *Source) put(m *manifest.Manifest, finished func(types.UID) bool) ([]Pus
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []Pushed
-	done, err := p.putObjects(m, pods)
-	out = append(out, done...)
-	if err != nil {
-		return out, err
+	before := maps.Clone(p.records)
+	out, err := p.putObjects(m, pods)
+	objects := len(out)
+	results := make([]string, len(pods))
+	for i := 0; i < len(pods) && err == nil; i++ {
+		results[i], err = p.decide(pods[i], finished)
 	}
-	for _, n := range pods {
-		one, err := p.putPod(n, finished)
-		if err != nil {
-			return out, err
+	for i := 0; i < len(pods) && err == nil; i++ {
+		var one Pushed
+		if one, err = p.putPod(pods[i], results[i]); err == nil {
+			out = append(out, one)
 		}
-		out = append(out, one)
 	}
-	return out, nil
+	if err != nil && len(out) == objects {
+		p.restore(before)
+		out = nil
+	}
+	return out, err
 }
 
 func (p *Source) other(namespace, name string) pod.Source {
@@ -433,11 +438,10 @@ func sameObject(a, b *record) bool {
 	return string(encodeRecord(&x)) == string(encodeRecord(&y))
 }
 
-func (p *Source) putPod(n *v1.Pod, finished func(types.UID) bool) (Pushed, error) {
-	r := &record{Pod: n}
-	old := p.records[r.key()]
-	result := Created
-	if old != nil {
+// decide returns the result that a push has for a pod, or the reason why the pod is refused.
+func (p *Source) decide(n *v1.Pod, finished func(types.UID) bool) (result string, err error) {
+	result = Created
+	if old := p.records[recordKey(kindPod, n.Namespace, n.Name)]; old != nil {
 		same := old.Pod.Annotations[pod.AnnotationHash] == n.Annotations[pod.AnnotationHash]
 		switch {
 		case !same:
@@ -445,13 +449,23 @@ func (p *Source) putPod(n *v1.Pod, finished func(types.UID) bool) (Pushed, error
 		case old.Pod.DeletionTimestamp != nil || finished(old.Pod.UID):
 			result = Restarted
 		default:
-			return Pushed{kindPod, n.Namespace, n.Name, old.Pod.UID, Unchanged}, nil
+			return Unchanged, nil
 		}
 	}
 	if p.cfg.Missing != nil {
 		if missing := p.cfg.Missing(n); len(missing) > 0 {
-			return Pushed{}, errMissing{fmt.Sprintf("pod %s/%s: %s", n.Namespace, n.Name, manifest.Unresolved(missing))}
+			return "", errMissing{fmt.Sprintf("pod %s/%s: %s", n.Namespace, n.Name, manifest.Unresolved(missing))}
 		}
+	}
+	return result, nil
+}
+
+// putPod stores a pod, unless it is unchanged.
+func (p *Source) putPod(n *v1.Pod, result string) (Pushed, error) {
+	r := &record{Pod: n}
+	old := p.records[r.key()]
+	if result == Unchanged {
+		return Pushed{kindPod, n.Namespace, n.Name, old.Pod.UID, Unchanged}, nil
 	}
 	if err := p.store.save(r); err != nil {
 		return Pushed{}, err

@@ -343,6 +343,38 @@ func TestPushRefusesWhatRefersToTheAPI(t *testing.T) {
 	b.is("with it", b.push(strings.ReplaceAll(configMapOf, "VALUE", "one")+podOf("a:1")), "settings created, web created")
 }
 
+// If one pod of a push is refused, none of its pods is taken, and the ConfigMaps and Secrets that only these pods would have used are removed
+// again. An object that was here before stays, and so does a pod.
+func TestARefusedPushLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, t.TempDir())
+	before := strings.ReplaceAll(configMapOf, "VALUE", "one") + podOf("a:1")
+	b.push(before)
+	b.push("{apiVersion: v1, kind: Secret, metadata: {name: alone}, stringData: {k: s}}")
+	b.pods.take()
+	files := filesIn(t, b.dir)
+	b.cfg.Missing = func(p *v1.Pod) []string {
+		if strings.HasPrefix(p.Name, "last") {
+			return []string{"secret default/key"}
+		}
+		return nil
+	}
+	another := strings.ReplaceAll(configMapOf, "settings", "another") + "{apiVersion: v1, kind: Secret, metadata: {name: alone}, stringData: {k: s}}\n---\n"
+	code, a := b.send("POST", "/pods", before+"---\n"+another+strings.ReplaceAll(podOf("a:1"), "web", "first")+"---\n"+strings.ReplaceAll(podOf("a:1"), "web", "last"))
+	if code != 422 || len(a.Errors) != 1 || !strings.Contains(a.Errors[0].Message, "pod default/last: it refers to secret default/key") {
+		t.Errorf("%d %+v", code, a)
+	}
+	b.is("asked for", b.pods.take(), []string(nil))
+	b.is("objects", b.objects.names, []string{"alone=s", "settings=one"})
+	b.is("files", filesIn(t, b.dir), files)
+	b.is("items of the answer", len(a.Items), 0)
+	b.cfg.Missing = nil
+	b.send("DELETE", "/pods/default/web", "")
+	b.Ended(b.uid("web"))
+	b.takeOut()
+	b.is("after the one pod that was here", b.objects.names, []string{"alone=s"})
+}
+
 // A push, a removal or a stop that cannot be written to disk is refused. The pods that were pushed before stay unchanged.
 func TestPushThatCannotBeKept(t *testing.T) {
 	t.Parallel()

@@ -112,3 +112,33 @@ func (s store) remove(r *record) error {
 	}
 	return hostfs.SyncDir(s.dir)
 }
+
+// restore undoes what a push has done to ConfigMaps and Secrets. Before has the records from before the push.
+func (p *Source) restore(before map[string]*record) {
+	changed := false
+	for key, r := range p.records {
+		old := before[key]
+		if old == r {
+			continue
+		}
+		var err error
+		if old == nil {
+			err = p.store.remove(r)
+		} else {
+			err = p.store.save(old)
+		}
+		switch {
+		case err != nil:
+			p.cfg.Log.Error("an object of a refused push stays", "object", key, "err", err)
+			continue
+		case old == nil:
+			delete(p.records, key)
+		default:
+			p.records[key] = old
+		}
+		changed = true
+	}
+	if changed {
+		p.tellObjects()
+	}
+}

@@ -141,18 +141,22 @@ func (r *Recorder) write(t *replay.Turn) error {
 // stamp is the layout of the time in the names of files, so that the names sort by time.
 const stamp = "20060102T150405.000000000Z"
 
-// podDir returns the name of the directory of a pod. It replaces characters that are not safe in file names, because a UID can be
-// any text.
+// podDir returns the name of the directory of a pod.
 func podDir(t *replay.Turn) string {
-	clean := func(s string) string {
-		return strings.Map(func(c rune) rune {
-			if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' {
-				return c
-			}
-			return '-'
-		}, s[:min(len(s), 80)])
-	}
-	return clean(t.Namespace) + "_" + clean(t.Name) + "_" + clean(t.UID)
+	return podPrefix(t.Namespace, t.Name) + dirPart(t.UID)
+}
+
+// podPrefix returns the beginning of the name of a pod's directory. Pods with very long names may share it.
+func podPrefix(namespace, name string) string { return dirPart(namespace) + "_" + dirPart(name) + "_" }
+
+// dirPart bounds a part of the name of a directory, and replaces characters that are not safe in file names, because a UID can be any text.
+func dirPart(s string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' {
+			return c
+		}
+		return '-'
+	}, s[:min(len(s), 80)])
 }
 
 // makeRoom removes the oldest files of the pod, and then the oldest of all, so that the new file fits.
@@ -235,16 +239,23 @@ type Recorded struct {
 }
 
 // Read returns the recorded turns below the root directory of an agent, oldest first. It returns the turns of the pod with this
-// namespace and name, or of all pods if name is empty. The agent need not run.
+// namespace and name, of all pods of the namespace if name is empty, or of all pods if both are empty. The agent need not run.
 func Read(root, namespace, name string) ([]Recorded, error) {
 	dir := filepath.Join(root, DirName)
 	files, err := list(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list recorded turns: %w", err)
 	}
+	prefix := ""
+	switch {
+	case name != "":
+		prefix = podPrefix(namespace, name)
+	case namespace != "":
+		prefix = dirPart(namespace) + "_"
+	}
 	var out []Recorded
 	for _, f := range files {
-		if name != "" && !strings.HasPrefix(f.pod, namespace+"_"+name+"_") {
+		if !strings.HasPrefix(f.pod, prefix) {
 			continue
 		}
 		rec := Recorded{Path: filepath.Join(dir, f.pod, f.name)}
@@ -256,6 +267,9 @@ func Read(root, namespace, name string) ([]Recorded, error) {
 			if data, rec.Err = os.ReadFile(rec.Path); rec.Err == nil {
 				rec.Turn, rec.Err = replay.Parse(rec.Path, data)
 			}
+		}
+		if t := rec.Turn; t != nil && (name != "" && t.Name != name || namespace != "" && t.Namespace != namespace) {
+			continue // another pod, whose name begins in the same way and is as long as the names of directories
 		}
 		out = append(out, rec)
 	}

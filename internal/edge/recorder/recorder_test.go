@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,30 @@ func TestRecorded(t *testing.T) {
 	}
 	if none, err := Read(root, "ns", "ba"); err != nil || len(none) != 0 {
 		t.Errorf("a pod whose name begins in the same way has %d turns, %v", len(none), err)
+	}
+}
+
+// The turns of a pod are found by its whole name, also if the name is longer than that of a directory, and by its namespace.
+func TestRecordedTurnsOfLongNames(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	long := strings.Repeat("a-long-name-", 15)
+	record(t, Config{Dir: filepath.Join(root, DirName), MaxBytes: 1 << 20}, turnOf(long+"1", 1), turnOf(long+"2", 2), turnOf("short", 3))
+	for _, c := range []struct {
+		namespace, name string
+		want            []string
+	}{
+		{"ns", long + "2", []string{long + "2"}}, {"ns", long, nil}, {"ns", "short", []string{"short"}},
+		{"ns", "", []string{long + "1", long + "2", "short"}}, {"n", "", nil}, {"other", "short", nil},
+	} {
+		got, err := Read(root, c.namespace, c.name)
+		var names []string
+		for _, r := range got {
+			names = append(names, r.Turn.Name)
+		}
+		if err != nil || !slices.Equal(names, c.want) {
+			t.Errorf("%s/%.20s: %q %v, want %q", c.namespace, c.name, names, err, c.want)
+		}
 	}
 }
 

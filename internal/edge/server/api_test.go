@@ -138,10 +138,17 @@ func TestOtherPorts(t *testing.T) {
 
 func TestSwitchedOff(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *server.Config, _ *bench) {
+	b := newBench(t, func(c *server.Config, b *bench) {
 		c.Enable = server.Enable{}
 		c.Runtime = asRuntime{}
 		c.Sources.Configz = func() any { return nil }
+		c.Sources.Checkpoint = func(context.Context, *v1.Pod, string, string, time.Duration) (string, error) {
+			t.Error("a checkpoint was made")
+			return "", nil
+		}
+		p, o := onePod()
+		b.node.pods = []*v1.Pod{p}
+		b.node.observe(o)
 	})
 	for _, path := range []string{"/exec/a/b/c", "/run/a/b/c", "/attach/a/b/c", "/portForward/a/b", "/containerLogs/a/b/c", "/runningpods/", "/debug/pprof/", "/logs/"} {
 		if got := b.get(path); got.status != 405 || got.body != "Debug endpoints are disabled.\n" {
@@ -150,6 +157,9 @@ func TestSwitchedOff(t *testing.T) {
 	}
 	if got := b.get("/configz"); got.status != 404 {
 		t.Errorf("configz: %d", got.status)
+	}
+	if got := b.do(b.client(nil, "token-admin"), "POST", b.url+"/checkpoint/ns/web/main"); got.status != 404 {
+		t.Errorf("checkpoint: %d", got.status)
 	}
 	if got := b.get("/pods"); got.status != 200 {
 		t.Errorf("pods: %d", got.status)
@@ -360,10 +370,12 @@ func TestFollowLogs(t *testing.T) {
 	if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
 		t.Errorf("the end: %q %v", rest, err)
 	}
-	// When the server ends, the answer ends too.
+	// When the server ends, the answer breaks off, because the container has not ended.
 	b.node.observe(o)
 	body = follow()
 	expect("one\ntwo\nthree\n")
 	b.stop()
-	_, _ = io.ReadAll(body)
+	if rest, err := io.ReadAll(body); err == nil || len(rest) > 0 {
+		t.Errorf("at the end of the server: %q %v, want an error", rest, err)
+	}
 }

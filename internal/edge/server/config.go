@@ -55,7 +55,7 @@ type Config struct {
 // Enable says which optional endpoints are served: it has the switches of KubeletConfiguration, such as enableDebuggingHandlers, and two
 // feature gates.
 type Enable struct {
-	// Debugging serves run, exec, attach, portForward, containerLogs, runningpods, configz, and the endpoints of
+	// Debugging serves run, exec, attach, portForward, containerLogs, checkpoint, runningpods, configz, and the endpoints of
 	// SystemLog, Profiling and Flags, if these are set too.
 	Debugging bool
 	SystemLog bool // /logs/
@@ -120,7 +120,7 @@ type Sources struct {
 	// Journalctl is the command that reads the system's journal, for node log queries; "": the node has no journal.
 	Journalctl string
 	// Checkpoint writes a checkpoint of a running container, and returns the path of the checkpoint's file; nil: /checkpoint/ is not
-	// served. A timeout of 0 means the default timeout. Checkpoint may be called concurrently.
+	// served. Enable.Debugging must be set, too. A timeout of 0 means the default timeout. Checkpoint may be called concurrently.
 	Checkpoint func(ctx context.Context, p *v1.Pod, containerID, container string, timeout time.Duration) (path string, err error)
 	// Version and Started appear in /statusz: the Kubernetes version, and when the agent started.
 	Version string

@@ -71,8 +71,11 @@ func (s *Server) serveVerbosity(w http.ResponseWriter, r *http.Request) {
 
 // serveSystemLog answers /logs/ with the regular files of the system's log directory. A pod may mount that directory as a volume
 // and put anything there: the server follows no link out of it, and answers with an error, at once, for anything that is not a
-// regular file or directory.
+// regular file or directory. A browser runs no script of such a file: the script would have the origin of this server, and so could run
+// commands in containers with the client certificate of its reader (crossOrigin).
 func (s *Server) serveSystemLog(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Security-Policy", "sandbox")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	files := hostfs.UntrustedFS(s.cfg.Sources.SystemLogDir)
 	if s.logs != nil {
 		if r = s.logQuery(w, r, files); r == nil {

@@ -154,7 +154,11 @@ func (s *Server) sendLog(ctx context.Context, w http.ResponseWriter, path string
 	o.Flush()
 	err := crilog.Read(ctx, path, o, lw)
 	switch {
-	case err == nil || ctx.Err() != nil || lw.failed:
+	case err == nil || lw.failed:
+	case ctx.Err() != nil:
+		// The agent ends, or the client is gone. A client that is still there must not take this for the end of the container, so the answer
+		// ends as if the connection broke.
+		panic(http.ErrAbortHandler)
 	case lw.wrote:
 		s.cfg.Log.Warn("reading a container log failed", "path", path, "err", err)
 		fmt.Fprintf(w, "\nfailed to read container log: %v\n", err)

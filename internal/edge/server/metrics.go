@@ -85,7 +85,7 @@ func (s *Server) count(serverType string, next http.Handler) http.Handler {
 func pathLabel(path string) string {
 	switch r := root(path); r {
 	case "healthz", "pods", "stats", "metrics", "metrics/slis", "metrics/cadvisor", "metrics/probes", "metrics/resource", "run", "exec",
-		"attach", "portForward", "containerLogs", "configz", "runningpods", "flagz", "statusz", "logs", "debug", "console":
+		"attach", "portForward", "containerLogs", "checkpoint", "configz", "runningpods", "flagz", "statusz", "logs", "debug", "console":
 		return r
 	}
 	return "other"

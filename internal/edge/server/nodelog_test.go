@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -74,7 +75,9 @@ func TestCheckpointContainer(t *testing.T) {
 	}
 	var last call
 	fail := error(nil)
+	reg := prometheus.NewRegistry()
 	b := newBench(t, func(c *server.Config, b *bench) {
+		c.Registerer, c.Sources.Metrics = reg, reg
 		p, o := onePod()
 		idle := p.DeepCopy()
 		idle.Name, idle.UID = "idle", "idle"
@@ -119,5 +122,8 @@ func TestCheckpointContainer(t *testing.T) {
 	}
 	if got := b.do(b.client(nil, "token-nobody"), "POST", b.url+"/checkpoint/ns/web/main"); got.status != http.StatusForbidden {
 		t.Errorf("a user without the right: %d", got.status)
+	}
+	if body := b.get("/metrics").body; !contains(body, `kubelet_http_requests_total{long_running="false",method="POST",path="checkpoint",server_type="readwrite"}`) {
+		t.Errorf("the metrics do not count the requests:\n%s", body)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -179,6 +180,7 @@ func openPort(ctx context.Context, h http.Handler, o ServeOptions, stop func()) 
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if p.handlers.begin() {
 				defer p.handlers.end()
+				defer p.sayPanic(r)
 				h.ServeHTTP(w, r)
 			}
 		}),
@@ -208,6 +210,19 @@ func openPort(ctx context.Context, h http.Handler, o ServeOptions, stop func()) 
 		p.handlers.wait(grace) // wait for the handlers too, because Shutdown does not wait for the hijacked connections of streams
 	})
 	return p
+}
+
+// sayPanic logs a panic of a handler and lets it go on, so that the connection breaks. The log of net/http has such a panic too, but only among
+// the failed handshakes of strangers, which nobody sees at the usual verbosity.
+func (p *servedPort) sayPanic(r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v != http.ErrAbortHandler {
+		p.log.Error("a request made the server panic", "method", methodLabel(r.Method), "path", clip(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // serve serves the connections of a listener until it fails or the server has been shut down.

@@ -104,6 +104,47 @@ func TestServeEnds(t *testing.T) {
 	})
 }
 
+// A panic of a handler is in the log, with its place. A handler that only breaks its connection is not.
+func TestAPanicIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(1 << 16)
+		ctx, cancel := context.WithCancel(context.Background())
+		var logged strings.Builder
+		h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/break" {
+				panic(http.ErrAbortHandler)
+			}
+			panic("no pod has this name")
+		})
+		done := make(chan error, 1)
+		go func() {
+			done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+		}()
+		tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}
+		for path, lines := range map[string]int{"/break": 0, "/pods/ns/x": 1} {
+			before := strings.Count(logged.String(), "\n")
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://node"+path, nil)
+			must(t, err)
+			if resp, err := tr.RoundTrip(req); err == nil {
+				resp.Body.Close()
+				t.Errorf("%s: it is answered with %d", path, resp.StatusCode)
+			}
+			synctest.Wait()
+			if n := strings.Count(logged.String(), "\n") - before; n != lines {
+				t.Errorf("%s: %d lines in the log, want %d:\n%s", path, n, lines, logged.String())
+			}
+		}
+		for _, want := range []string{"level=ERROR", "path=/pods/ns/x", "no pod has this name", "TestAPanicIsLogged"} {
+			if !contains(logged.String(), want) {
+				t.Errorf("the log has no %q:\n%s", want, logged.String())
+			}
+		}
+		cancel()
+		must(t, <-done)
+		tr.CloseIdleConnections()
+	})
+}
+
 // A handler that ignores the end of its context and of its connection delays Serve only for the shutdown time.
 func TestServeEndsBesideAHandlerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

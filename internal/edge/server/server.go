@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/edge/server/nodelog"
@@ -37,7 +36,6 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, metrics: m, dial: dialURL, strangers: newStrangers()}
-	s.settling.end = time.Now().Add(settleWithin)
 	if cfg.Dial != nil {
 		s.dial = cfg.Dial
 	}
@@ -79,8 +77,12 @@ func (s *Server) routes() (all, open http.Handler, err error) {
 }
 
 // Handler returns the API of port 10250: every request to it is authenticated and authorised. It has no state outside
-// the Server, so a listener may be shared by many servers. Streams live as long as the request's context.
-func (s *Server) Handler() http.Handler { return s.handler }
+// the Server, so a listener may be shared by many servers. Streams live as long as the request's context. The caller
+// begins to serve it at once.
+func (s *Server) Handler() http.Handler {
+	s.settling.begin()
+	return s.handler
+}
 
 // ReadOnlyHandler returns the API of the read-only port: health, pods, stats and metrics for anybody.
 func (s *Server) ReadOnlyHandler() http.Handler { return s.readOnly }
@@ -143,9 +145,6 @@ func (s *Server) guardedRoutes() (routes []route) {
 		}
 	}
 	s.addZPages(add)
-	if s.cfg.Sources.Checkpoint != nil {
-		add(s.wait(s.serveCheckpoint), "POST /checkpoint/{namespace}/{pod}/{container}")
-	}
 	if !s.cfg.Enable.Debugging {
 		add(disabled("Debug endpoints are disabled."), "/run/", "/exec/", "/attach/", "/portForward/",
 			"/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/")
@@ -160,6 +159,9 @@ func (s *Server) guardedRoutes() (routes []route) {
 			add(s.wait(s.serveAttach), m+"/attach"+ofContainer, m+"/attach"+ofInstance)
 			add(s.wait(s.servePortForward), m+"/portForward"+ofPod, m+"/portForward"+ofPodInstance)
 		}
+	}
+	if s.cfg.Sources.Checkpoint != nil {
+		add(s.wait(s.serveCheckpoint), "POST /checkpoint/{namespace}/{pod}/{container}")
 	}
 	add(s.wait(s.serveLogs), "GET /containerLogs/{namespace}/{pod}/{container}")
 	s.addConsole(add)

@@ -2,21 +2,28 @@ package server
 
 import (
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// settleWithin is how long after the start of the server requests about containers wait at most for the node to know them.
+	// settleWithin is how long after the server has begun to serve requests about containers wait at most for the node to know them.
 	settleWithin = 10 * time.Second
 	// settleLook is the time between two looks whether it does.
 	settleLook = 50 * time.Millisecond
 )
 
-// settling is the time after the start in which the node does not know all of its pods and containers yet. The zero value is not usable.
+// settling is the time after the start in which the node does not know all of its pods and containers yet.
 type settling struct {
-	end  time.Time
+	once sync.Once
+	end  time.Time // zero: it has not begun
 	over atomic.Bool
+}
+
+// begin begins the time when the server begins to serve. Between New and that moment the agent may wait for a runtime that starts, too.
+func (t *settling) begin() {
+	t.once.Do(func() { t.end = time.Now().Add(settleWithin) })
 }
 
 // wait lets a request about the containers of a pod wait until the node knows its pods and what the runtime has of them. Otherwise kubectl exec would say,

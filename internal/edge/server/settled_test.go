@@ -1,11 +1,14 @@
 package server
 
 import (
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	authnv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,4 +64,31 @@ func TestRequestsWaitForTheNodeToSettle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// everybody authenticates every request.
+type everybody struct{}
+
+func (everybody) Authenticate(*http.Request) (*authnv1.UserInfo, error) {
+	return &authnv1.UserInfo{Username: "somebody"}, nil
+}
+
+// The time to settle begins when the server begins to serve. Before that the agent waits for its runtime, which may have been restarted with it,
+// and clients that have connected meanwhile wait, too.
+func TestTheTimeToSettleBeginsWithTheService(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const starts = 20 * time.Second
+		node := &beginning{began: time.Now(), knows: time.Now().Add(starts + 3*time.Second)}
+		s, err := New(Config{NodeName: "n", Authenticator: everybody{}, Authorizer: AlwaysAllow{}, Pods: node, Enable: Enable{Debugging: true}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(starts)
+		h, asked := s.Handler(), time.Now()
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/containerLogs/ns/web/main", nil))
+		if took := time.Since(asked); took != 3*time.Second {
+			t.Errorf("the request was answered after %s, want 3s", took)
+		}
+	})
 }

@@ -83,6 +83,29 @@ func TestSystemLogDirectories(t *testing.T) {
 	}
 }
 
+// A pod that mounts /var/log may put a page there. A browser that shows the page runs no script of it, and gives it an origin of its own.
+func TestPagesAmongTheSystemLogsRunNoScripts(t *testing.T) {
+	t.Parallel()
+	logs := t.TempDir()
+	const page = "<!doctype html><script>fetch('/run/ns/web/main?cmd=id', {method: 'POST'})</script>"
+	for _, name := range []string{"page.html", "page.svg", "page"} {
+		must(t, os.WriteFile(filepath.Join(logs, name), []byte(page), 0o600))
+	}
+	for _, query := range []bool{false, true} {
+		b := newBench(t, func(c *server.Config, _ *bench) { c.Sources.SystemLogDir, c.Enable.SystemLogQuery = logs, query })
+		paths := []string{"", "page.html", "page.svg", "page", "none"}
+		if query {
+			paths = append(paths, "?query=/page.html", "?query=page")
+		}
+		for _, path := range paths {
+			got := b.get("/logs/" + path)
+			if csp, sniff := got.header.Get("Content-Security-Policy"), got.header.Get("X-Content-Type-Options"); csp != "sandbox" || sniff != "nosniff" {
+				t.Errorf("GET /logs/%s: %d, Content-Security-Policy %q, X-Content-Type-Options %q", path, got.status, csp, sniff)
+			}
+		}
+	}
+}
+
 // A pod may replace its log by something else. The client then gets an answer at once, and never another pod's log.
 func TestContainerLogThatIsNoFile(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,10 @@ func (r *rates) of(key string, nanos uint64, at, since time.Time) (uint64, bool)
 	prev, ok := r.last[key]
 	if ok && nanos >= prev.nanos {
 		window := at.Sub(prev.at)
+		if window <= -minWindow { // the clock of the runtime was set back; a window from now on has a length again
+			r.last[key] = sample{at: at, nanos: nanos, rate: prev.rate, known: prev.known}
+			return prev.rate, prev.known
+		}
 		if window < minWindow {
 			return prev.rate, prev.known
 		}

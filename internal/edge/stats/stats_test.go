@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -74,6 +75,21 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+// A runtime may report a pressure that is no number. The summary of all other values is served nevertheless.
+func TestPressureThatIsNoNumber(t *testing.T) {
+	t.Parallel()
+	stub := (&runtimeStub{sandboxErr: status.Error(codes.Unimplemented, "no")}).main(2_000_000_000, at(0))
+	stub.containers[0].Cpu.Psi = &runtimeapi.PsiStats{Some: &runtimeapi.PsiData{Total: 7, Avg10: math.NaN(), Avg60: math.Inf(1), Avg300: 1.5}, Full: &runtimeapi.PsiData{Avg10: -1}}
+	s := newStats(t, func(c *Config) { c.HostRoot, c.Runtime = t.TempDir(), stub })
+	var sum statsapi.Summary
+	if err := json.Unmarshal([]byte(get(t, s.Summary(), "/stats/summary")), &sum); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&statsapi.PSIStats{Some: statsapi.PSIData{Total: 7, Avg300: 1.5}}, sum.Pods[0].Containers[0].CPU.PSI); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // metrics-server reads /metrics/resource. If the files of the control groups have its values, the agent does not call the
 // runtime.
 func TestResourceDoesNotAskTheRuntime(t *testing.T) {
@@ -136,7 +152,13 @@ func TestRates(t *testing.T) {
 			{20, 3_000_000_000, at(-10), 200_000_000, true},
 		},
 		"a counter that starts anew": {{0, 9_000_000_000, at(-10), 900_000_000, true}, {10, 1_000_000_000, at(5), 200_000_000, true}},
-		"a container too young":      {{0, 9, at(0), 0, false}},
+		"a clock that is set back": {
+			{3600, 0, at(3590), 0, true}, {3610, 1_000_000_000, at(3590), 100_000_000, true},
+			{20, 2_000_000_000, at(3590), 100_000_000, true}, // the last rate, because nobody knows how long the time in between was
+			{30, 5_000_000_000, at(3590), 300_000_000, true},
+		},
+		"readings that overtake each other": {{10, 1_000_000_000, at(0), 100_000_000, true}, {8, 1_000_000_000, at(0), 100_000_000, true}, {20, 3_000_000_000, at(0), 200_000_000, true}},
+		"a container too young":             {{0, 9, at(0), 0, false}},
 	} {
 		for i, s := range steps {
 			got, known := r.of(name, s.nanos, at(s.second), s.since)

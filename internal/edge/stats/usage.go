@@ -164,7 +164,15 @@ func fromPSI(p *runtimeapi.PsiStats) *psi {
 		return nil
 	}
 	one := func(d *runtimeapi.PsiData) stall {
-		return stall{avg10: d.GetAvg10(), avg60: d.GetAvg60(), avg300: d.GetAvg300(), nanos: d.GetTotal()}
+		return stall{avg10: percent(d.GetAvg10()), avg60: percent(d.GetAvg60()), avg300: percent(d.GetAvg300()), nanos: d.GetTotal()}
 	}
 	return &psi{some: one(p.Some), full: one(p.Full)}
+}
+
+// percent returns v, or 0 if v is no percentage. A runtime may send any number, and JSON has no form for NaN and infinity.
+func percent(v float64) float64 {
+	if !(v >= 0 && v <= 100) {
+		return 0
+	}
+	return v
 }

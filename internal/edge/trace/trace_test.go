@@ -278,6 +278,29 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// The trace of a pod that starts slowly goes on, however many other pods begin and start meanwhile: only pods that have not started count.
+func TestAPodThatStartsSlowlyKeepsItsTrace(t *testing.T) {
+	t.Parallel()
+	tracer := newTracer(nil)
+	tracer.Action(t.Context(), ref("slow"), "set-up", true)
+	for i := range 3 * maxStarting {
+		uid := types.UID(fmt.Sprint(i))
+		tracer.Action(t.Context(), pod.Ref{UID: uid}, "set-up", true)
+		tracer.Started(uid)
+		<-tracer.ended
+	}
+	if len(tracer.starting) != 1 || len(tracer.order) != 1 {
+		t.Errorf("%d pods are kept, %d in order, want the slow one", len(tracer.starting), len(tracer.order))
+	}
+	tracer.Started(ref("slow").UID)
+	if len(tracer.ended) != 1 {
+		t.Fatalf("%d spans have ended", len(tracer.ended))
+	}
+	if s := <-tracer.ended; s.failed {
+		t.Errorf("the trace of the slow pod has failed: %s", s.problem)
+	}
+}
+
 // Send sends one request of OTLP's service, and returns the collector's errors.
 func TestSend(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,7 @@ type Tracer struct {
 
 	mu       sync.Mutex
 	starting map[types.UID]*Span // the root spans of pods that have not started; a nil span means that the trace is not kept
-	order    []types.UID         // the keys of starting, oldest first; may contain keys that have been removed
+	order    []types.UID         // the keys of starting, oldest first
 }
 
 // New returns a Tracer, or nil if cfg keeps no trace.
@@ -138,8 +139,11 @@ func (t *Tracer) finish(uid types.UID, problem string) {
 		return
 	}
 	t.mu.Lock()
-	root := t.starting[uid]
-	delete(t.starting, uid)
+	root, known := t.starting[uid]
+	if known {
+		delete(t.starting, uid)
+		t.order = slices.DeleteFunc(t.order, func(u types.UID) bool { return u == uid })
+	}
 	t.mu.Unlock()
 	root.finish(problem)
 }

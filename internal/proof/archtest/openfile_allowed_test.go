@@ -71,7 +71,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/config/readfiles.go:readBounded", "os.Open"}:                     adminFile,
 	{"internal/edge/config/readfiles.go:entriesOf", "os.Open"}:                       adminFile,
 	{"internal/edge/config/host.go:ReadHostFacts", "os.ReadFile"}:                    kernelText,
-	{"internal/cli/podctl/find.go:findSocket", "path/filepath.Glob"}:                 "names in /run/wherry, which only root enters",
+	{"internal/cli/podctl/find.go:agentSockets", "path/filepath.Glob"}:               "names in /run/wherry, which only root enters",
 	{"internal/base/hostfs/machine.go:Machine.Memory", "os.ReadFile"}:                kernelText,
 	{"internal/base/hostfs/machine.go:Machine.Tasks", "os.ReadFile"}:                 kernelText,
 	{"internal/base/hostfs/machine.go:Machine.first", "os.ReadFile"}:                 kernelText,
