@@ -6,8 +6,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// A node whose Node is gone starts its agent again, also if only a list shows that. It does not if it leaves, if its machine is off, if no agent
-// runs, or if it never was in the cluster.
+// A node whose Node is gone starts its agent again, also if only a list shows that, or if it was never Ready. It does not if it leaves, if its machine
+// is off, or if no agent runs.
 func TestNodesThatAreGone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -15,7 +15,7 @@ func TestNodesThatAreGone(t *testing.T) {
 		want   int
 	}{
 		"runs":           {func(*Fleet, *node) {}, 1},
-		"joins":          {func(_ *Fleet, n *node) { n.joined = false }, 0},
+		"joins":          {func(_ *Fleet, n *node) { n.joined = false }, 1},
 		"leaves":         {func(_ *Fleet, n *node) { n.leaves = true }, 0},
 		"down":           {func(_ *Fleet, n *node) { n.down = true }, 0},
 		"between agents": {func(_ *Fleet, n *node) { n.stop = nil }, 0},
