@@ -280,8 +280,6 @@ func (things) Services(namespace string) (found []*v1.Service, synced bool) {
 	return found, true
 }
 
-func (things) AwaitServices(context.Context) {}
-
 func (things) RuntimeHandler(_ context.Context, class string) (string, error) {
 	for _, c := range runtimeClasses() {
 		if c.Name == class {

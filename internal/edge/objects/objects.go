@@ -437,14 +437,3 @@ func (o *Objects) Services(namespace string) (services []*v1.Service, synced boo
 	}
 	return o.services.services(namespace)
 }
-
-// AwaitServices returns when Services may return true for the first time, or when ctx ends.
-func (o *Objects) AwaitServices(ctx context.Context) {
-	if o.cfg.NoServices {
-		return
-	}
-	select {
-	case <-o.services.known:
-	case <-ctx.Done():
-	}
-}

@@ -87,8 +87,6 @@ type serviceStore struct {
 	log     *slog.Logger
 	changed func()
 
-	known chan struct{} // closed when synced is true, or recalled was set
-
 	mu     sync.Mutex
 	synced bool
 	// recalled are the namespaces whose services are known from an earlier agent's record. It is nil once synced is true.
@@ -98,7 +96,7 @@ type serviceStore struct {
 }
 
 func newServiceStore(cfg Config) *serviceStore {
-	return &serviceStore{api: cfg.API.Services, log: cfg.Log, changed: cfg.Changed, known: make(chan struct{}), all: &Services{}}
+	return &serviceStore{api: cfg.API.Services, log: cfg.Log, changed: cfg.Changed, all: &Services{}}
 }
 
 // slimService returns a copy of a service with only the fields that a pod's environment variables contain. It returns nil for a
@@ -141,9 +139,6 @@ func (s *serviceStore) Share(all *Services) (done bool) {
 	defer s.changed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.synced && s.recalled == nil {
-		close(s.known)
-	}
 	s.all, s.synced, s.recalled, s.errs = all, true, nil, 0
 	return false
 }

@@ -173,9 +173,6 @@ func (s *serviceStore) recall(services []*v1.Service, namespaces []string) {
 	for _, svc := range services {
 		s.all = s.all.After(watch.Added, svc)
 	}
-	if s.recalled == nil && namespaces != nil {
-		close(s.known)
-	}
 	s.recalled = namespaces
 }
 

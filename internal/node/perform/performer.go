@@ -56,9 +56,7 @@ type Objects interface {
 	// sources: the API, or manifests on the node.
 	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
-	// Services returns the services of a namespace; synced is false while they are not known. AwaitServices waits until they are, or ctx ends.
 	Services(namespace string) (services []*v1.Service, synced bool)
-	AwaitServices(ctx context.Context)
 	// RuntimeHandler returns the runtime handler that the RuntimeClass of this name selects.
 	RuntimeHandler(ctx context.Context, class string) (string, error)
 	Forget(uid types.UID)

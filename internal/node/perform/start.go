@@ -154,18 +154,8 @@ func (x *Performer) services(namespace string) ([]*v1.Service, bool) {
 	return services, synced
 }
 
-// servicesWithin is how long a container of an agent that has just started waits for the services. An error at once would delay the container by
-// the wait before the next try, although the services mostly come in the next moment.
-const servicesWithin = 2 * time.Second
-
 func (x *Performer) envInput(ctx context.Context, p *v1.Pod, c *v1.Container, ips []string, facts Facts) crispec.EnvInput {
 	services, synced := x.services(p.Namespace)
-	if !synced && !pod.IsStatic(p) {
-		waiting, cancel := context.WithTimeout(ctx, servicesWithin)
-		x.cfg.Objects.AwaitServices(waiting)
-		cancel()
-		services, synced = x.services(p.Namespace)
-	}
 	return crispec.EnvInput{
 		Pod: p, Container: c, PodIPs: ips, HostIPs: facts.HostIPs, NodeName: facts.NodeName,
 		NodeAllocatable: facts.Allocatable, Services: services, ServicesPending: !synced && !pod.IsStatic(p),

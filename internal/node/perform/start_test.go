@@ -3,8 +3,6 @@ package perform
 import (
 	"context"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -98,58 +96,5 @@ func TestPodIPOfTheEnvironment(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q", name, env.GetKey(), got, c.want[i])
 			}
 		}
-	}
-}
-
-// lateServices are services that become known after some time.
-type lateServices struct {
-	cluster
-	come chan struct{}
-}
-
-func (l *lateServices) Services(string) ([]*v1.Service, bool) {
-	select {
-	case <-l.come:
-		return nil, true
-	default:
-		return nil, false
-	}
-}
-
-func (l *lateServices) AwaitServices(ctx context.Context) {
-	select {
-	case <-l.come:
-	case <-ctx.Done():
-	}
-}
-
-// A container that an agent creates in its first moment waits for the services, instead of failing and being tried again later. If they do not
-// come within two seconds, it fails. A static pod needs no services.
-func TestContainersWaitForServices(t *testing.T) {
-	t.Parallel()
-	static := map[string]string{pod.AnnotationSource: "file"}
-	for _, c := range []struct {
-		name        string
-		after, want time.Duration
-		annotations map[string]string
-		pending     bool
-	}{
-		{"they come", time.Second, time.Second, nil, false},
-		{"they do not come", time.Hour, 2 * time.Second, nil, true},
-		{"static", time.Hour, 0, static, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := &lateServices{come: make(chan struct{})}
-				defer time.AfterFunc(c.after, func() { close(l.come) }).Stop()
-				p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: c.annotations}}
-				began := time.Now()
-				in := New(Config{Objects: l}).envInput(t.Context(), p, &v1.Container{}, nil, Facts{})
-				if took := time.Since(began); took != c.want || in.ServicesPending != c.pending {
-					t.Errorf("after %v: pending %t", took, in.ServicesPending)
-				}
-			})
-		})
 	}
 }

@@ -155,13 +155,6 @@ func (r *Referents) Services(namespace string) (services []*v1.Service, synced b
 	return r.api.Services(namespace)
 }
 
-// AwaitServices returns when the services are known, or when ctx ends.
-func (r *Referents) AwaitServices(ctx context.Context) {
-	if r.api != nil {
-		r.api.AwaitServices(ctx)
-	}
-}
-
 // Track follows the objects that a pod refers to. For a static pod it watches nothing in the API, because the API server would
 // refuse that.
 func (r *Referents) Track(p *v1.Pod) {
