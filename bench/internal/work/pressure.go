@@ -67,8 +67,8 @@ func (s *Session) eat(ctx context.Context, name, pause, what string) (byKernel b
 	if err := s.create(ctx, name, func(p *v1.Pod) {
 		p.Spec.RestartPolicy = v1.RestartPolicyNever
 		c := &p.Spec.Containers[0]
-		// tail keeps all that it reads, up to this number of bytes.
-		c.Command = []string{"sh", "-c", "while :; do head -c 10000000 /dev/zero; sleep " + pause + "; done | tail -c 2000000000"}
+		// tail keeps all that it reads, up to this number of bytes. If the kernel kills it, head cannot write any more, and the container ends.
+		c.Command = []string{"sh", "-c", "while head -c 10000000 /dev/zero; do sleep " + pause + "; done | tail -c 2000000000"}
 		// With a request the pod is not BestEffort, so the node accepts the next one although it was short of memory a moment ago.
 		c.Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("10Mi")}
 	}); err != nil {
