@@ -76,7 +76,7 @@ func (f *Fleet) choose(s Selector) ([]*node, error) {
 	}
 	var of []*node
 	for _, n := range f.nodes {
-		if !n.leaves && (s.Group == "" || n.group.Name == s.Group) && with.Matches(labels.Set(n.group.labels(f.cfg.Name, n.index))) {
+		if !n.leaves && (s.Group == "" || n.group.Name == s.Group) && (with.Empty() || with.Matches(labels.Set(n.group.labels(f.cfg.Name, n.index)))) {
 			of = append(of, n)
 		}
 	}

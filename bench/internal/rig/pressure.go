@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Configure sets more lines of the agent's KubeletConfiguration, from its next start on; "": none.
@@ -39,17 +40,9 @@ func (a *Agent) PodsMemory() (int64, error) {
 	return 0, fmt.Errorf("%s/memory.stat has no %s", dir, cache)
 }
 
-// MemoryOfMachine returns the memory of the machine in bytes.
+// MemoryOfMachine returns the memory of the machine in bytes, which is the MemTotal of /proc/meminfo.
 func MemoryOfMachine() (int64, error) {
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "MemTotal:" {
-			kib, err := strconv.ParseInt(f[1], 10, 64)
-			return kib << 10, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/meminfo has no MemTotal")
+	var s syscall.Sysinfo_t
+	err := syscall.Sysinfo(&s)
+	return int64(s.Totalram) * int64(s.Unit), err
 }

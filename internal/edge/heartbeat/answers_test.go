@@ -89,12 +89,7 @@ func TestARefusedReadinessIsNotRepeatedAtOnce(t *testing.T) {
 		b.take()
 		b.set(func() {
 			b.ready = true
-			b.fail = func(verb, _ string) error {
-				if verb == "patch" {
-					return apierrors.NewInternalError(errors.New("failed calling webhook"))
-				}
-				return nil
-			}
+			b.fail = failing("patch", apierrors.NewInternalError(errors.New("failed calling webhook")))
 		})
 		time.Sleep(7 * time.Second)
 		if n := strings.Count(b.take("patch nodes"), "patch nodes"); n == 0 || n > 1+tries {

@@ -106,6 +106,16 @@ func (b *bench) set(f func()) {
 	f()
 }
 
+// failing makes the requests fail that match what: a verb, a resource, or a verb and a resource.
+func failing(what string, err error) func(verb, resource string) error {
+	return func(verb, resource string) error {
+		if what == verb || what == resource || what == verb+" "+resource {
+			return err
+		}
+		return nil
+	}
+}
+
 func (b *bench) NodeEvent(_, reason, _ string) { b.note("event " + reason) }
 
 func (b *bench) facts() (nodestatus.Settings, nodestatus.Facts) {
@@ -398,12 +408,7 @@ func TestFiveTries(t *testing.T) {
 		time.Sleep(time.Second)
 		b.take()
 		b.set(func() {
-			b.fail = func(_, resource string) error {
-				if resource == "nodes" {
-					return errors.New("connection refused")
-				}
-				return nil
-			}
+			b.fail = failing("nodes", errors.New("connection refused"))
 		})
 		time.Sleep(10 * time.Second)
 		b.want(`10s get nodes cached

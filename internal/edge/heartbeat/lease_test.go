@@ -77,12 +77,7 @@ func TestLeaseBacksOff(t *testing.T) {
 		time.Sleep(time.Second)
 		b.take()
 		b.set(func() {
-			b.fail = func(_, resource string) error {
-				if resource == "leases" {
-					return errors.New("connection refused")
-				}
-				return nil
-			}
+			b.fail = failing("leases", errors.New("connection refused"))
 		})
 		time.Sleep(31 * time.Second)
 		lines := strings.Split(b.take("leases"), "\n")

@@ -20,12 +20,7 @@ func TestRegistrationBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.fail = func(_, resource string) error {
-			if resource == "nodes" {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New(`node "n2" is not allowed to modify node "n1"`))
-			}
-			return nil
-		}
+		b.fail = failing("nodes", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New(`node "n2" is not allowed to modify node "n1"`)))
 		b.run()
 		time.Sleep(30 * time.Second)
 		b.want(`0s create nodes
@@ -100,12 +95,7 @@ func TestForbiddenCreateAdoptsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, existing())
-		b.fail = func(verb, resource string) error {
-			if verb == "create" && resource == "nodes" {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("no"))
-			}
-			return nil
-		}
+		b.fail = failing("create nodes", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("no")))
 		b.run()
 		b.want("0s create nodes\n0s get nodes\n0s patch nodes/status\n0s patch nodes/status", "nodes")
 		if got := ready(b); got != "True" {

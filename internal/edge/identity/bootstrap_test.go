@@ -44,6 +44,18 @@ func newNode(t *testing.T, a *api) *node {
 	return n
 }
 
+// joined returns a node that has joined, and its API, which approves each request for a certificate.
+func joined(t *testing.T) (*api, *node) {
+	t.Helper()
+	a := newAPI(t)
+	a.approve = true
+	n := newNode(t, a)
+	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
+		t.Fatal(err)
+	}
+	return a, n
+}
+
 // soon returns a context with a timeout, so that a test that hangs fails.
 func soon(t *testing.T) context.Context {
 	t.Helper()
@@ -84,12 +96,7 @@ func endClient(t *testing.T, c *identity.Client) {
 // of the token to create and retrieve a CSR ... kubelet creates a proper kubeconfig with the key and the signed certificate".
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	a, n := joined(t)
 	n.works(t)
 	csr := a.csrs[a.created[0]]
 	req := must(identity.ParseCSR(csr.Spec.Request))(t)
@@ -257,12 +264,7 @@ func TestBootstrapImpossible(t *testing.T) {
 // If the node's certificate has expired, the node requests a new one with the token and replaces the old kubeconfig.
 func TestBootstrapAfterExpiry(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, n := joined(t)
 	old := n.expire(t)
 	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
 		t.Fatal(err)

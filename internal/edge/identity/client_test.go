@@ -94,12 +94,7 @@ func TestRotation(t *testing.T) {
 // If the certificate expired while the server did not answer, the client uses the bootstrap token again.
 func TestRotationTooLate(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	a, n := joined(t)
 	n.expire(t)
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, BootstrapKubeconfig: n.cfg.BootstrapKubeconfig,
 		CertDir: n.cfg.CertDir, NodeName: "n1", Rotate: true, Log: n.cfg.Log, Patience: n.cfg.Patience}))(t)
@@ -119,12 +114,7 @@ func TestRotationTooLate(t *testing.T) {
 // If the client certificate is for another name than the node's, the client logs that, because the API server will refuse its requests.
 func TestOtherName(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, n := joined(t)
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n2", Log: n.cfg.Log}))(t)
 	defer endClient(t, c)
 	n.log.wait(t, 1, "certificate=system:node:n1 node=n2")
@@ -315,12 +305,7 @@ func TestFixedServingFiles(t *testing.T) {
 // has another address.
 func TestServingByRequest(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	a, n := joined(t)
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log}))(t)
 	defer endClient(t, c)
 	a.change(a.remove)
@@ -384,12 +369,7 @@ func TestServingByRequest(t *testing.T) {
 // While the request for the serving certificate waits for its approval, the node logs this only once, and makes only one request.
 func TestServingRequestSaysItsWaitOnce(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	a, n := joined(t)
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log}))(t)
 	defer endClient(t, c)
 	a.change(a.remove)

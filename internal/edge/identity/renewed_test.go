@@ -20,12 +20,7 @@ import (
 // rotateCertificates, the renewed one is not used.
 func TestTheRenewedCertificateServesIfTheKubeconfigsHasEnded(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	a, n := joined(t)
 	certPEM, keyPEM := a.ca.pair(t, x509.Certificate{
 		Subject:   pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}},
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),

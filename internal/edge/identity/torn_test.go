@@ -108,12 +108,7 @@ func TestADamagedCertificateIsRequestedAnew(t *testing.T) {
 // A kubeconfig contains the certificate, and the renewed one in the certificate directory is damaged: the client uses the kubeconfig's.
 func TestTheCertificateOfTheKubeconfigServesIfTheRenewedOneIsDamaged(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, n := joined(t)
 	own := filepath.Join(n.dir, "own.pem")
 	link := n.cfg.CertDir + "/kubelet-client-current.pem"
 	must(0, os.WriteFile(own, must(os.ReadFile(link))(t), 0o600))(t)
@@ -162,12 +157,7 @@ func TestADamagedServingCertificateIsRequestedAnew(t *testing.T) {
 // is set, the certificate serves again, and nothing was requested. (Here the certificate changes instead of the clock.)
 func TestACertificateServesAgainAfterTheClockIsSet(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t)
-	a.approve = true
-	n := newNode(t, a)
-	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
-		t.Fatal(err)
-	}
+	a, n := joined(t)
 	link := n.cfg.CertDir + "/kubelet-client-current.pem"
 	whole := must(os.ReadFile(link))(t)
 	n.expire(t)

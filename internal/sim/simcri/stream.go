@@ -69,35 +69,33 @@ func (s streamer) readLines(id string, in io.Reader, out io.Writer, tty bool) (c
 		if tty {
 			_, _ = io.WriteString(out, line+"\r\n")
 		}
+		if line == "" {
+			prompt()
+			continue
+		}
+		c, err := s.r.command(id, []string{"sh", "-c", line})
+		if err != nil {
+			return 0, false, err
+		}
 		if word, _, _ := strings.Cut(line, " "); word == "exit" {
-			c, err := s.r.command(id, []string{"sh", "-c", line})
-			if err != nil {
-				return 0, false, err
-			}
 			if c.prog != nil {
 				c.code = c.prog.code
 			}
 			return c.code, true, nil
 		}
-		if line != "" {
-			c, err := s.r.command(id, []string{"sh", "-c", line})
-			if err != nil {
-				return 0, false, err
+		text := slices.Concat(c.stdout, c.stderr)
+		if c.prog != nil {
+			for _, st := range c.prog.steps {
+				text = append(text, atTime(st.out, time.Now())...)
 			}
-			text := slices.Concat(c.stdout, c.stderr)
-			if c.prog != nil {
-				for _, st := range c.prog.steps {
-					text = append(text, atTime(st.out, time.Now())...)
-				}
-				if c.prog.unknown {
-					text = append(text, "(simulated container: this command does nothing)\n"...)
-				}
+			if c.prog.unknown {
+				text = append(text, "(simulated container: this command does nothing)\n"...)
 			}
-			if tty {
-				text = bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
-			}
-			_, _ = out.Write(text)
 		}
+		if tty {
+			text = bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
+		}
+		_, _ = out.Write(text)
 		prompt()
 	}
 	return 0, false, lines.Err()
