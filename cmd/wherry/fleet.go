@@ -219,9 +219,9 @@ func newFleetScale() *cobra.Command {
 the pods on them. If several processes share the fleet, the number is that of the whole fleet.`,
 		Example: `  wherry fleet scale 200
   wherry fleet scale 20 --group big --wait 1m`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: finishing(func(cmd *cobra.Command, args []string) error {
 			return s.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
-		},
+		}),
 	}
 	fleetSocket(cmd.Flags(), &s.Client)
 	cmd.Flags().StringVar(&s.Group, "group", "", "group of the template; default: the only one")
@@ -267,10 +267,10 @@ about all nodes or pods of the fleet, or a comparison (=, !=, <, <=, >, >=) of o
   leases.p50  .p99  .overdue  .failed                                                      a duration; of .failed a number`,
 		Example: `  wherry fleet expect pods=running nodes=ready --within 60s
   wherry fleet expect 'nodes.ready>=90%' 'leases.p99<=1s' --hold 1m --within 5m -o json`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: finishing(func(cmd *cobra.Command, args []string) error {
 			e.Texts = args
 			return e.Run(cmd.Context(), cmd.OutOrStdout())
-		},
+		}),
 	}
 	fleetSocket(cmd.Flags(), &e.Client)
 	fleetExpect(cmd.Flags(), nil, &e.Hold, &e.Output)
@@ -282,7 +282,7 @@ func newFleetStop() *cobra.Command {
 	var s fleetctl.Stop
 	cmd := &cobra.Command{
 		Use: "stop", Short: "End a running fleet, as Ctrl-C does, and wait until it has cleaned up", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.Run(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: finishing(func(cmd *cobra.Command, _ []string) error { return s.Run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
 	fleetSocket(cmd.Flags(), &s.Client)
 	return cmd
