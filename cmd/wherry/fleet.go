@@ -110,9 +110,9 @@ func newFleetClean() *cobra.Command {
 The command removes nothing while the fleet runs, that is, while one of its nodes renews its lease. If a lease was renewed a moment ago, it looks
 for 15 s whether that happens again.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: finishing(func(cmd *cobra.Command, _ []string) error {
 			return c.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		}),
 	}
 	fs := cmd.Flags()
 	fleetName(fs, &c.Name)
@@ -162,9 +162,9 @@ annotations, volumes or probes. The command only reads from the cluster.`,
 		Example: `  wherry fleet snapshot --kubeconfig ~/.kube/config > cluster.yaml
   wherry fleet --snapshot cluster.yaml --scale 10`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: finishing(func(cmd *cobra.Command, _ []string) error {
 			return s.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		}),
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster")
@@ -267,10 +267,10 @@ about all nodes or pods of the fleet, or a comparison (=, !=, <, <=, >, >=) of o
   leases.p50  .p99  .overdue  .failed                                                      a duration; of .failed a number`,
 		Example: `  wherry fleet expect pods=running nodes=ready --within 60s
   wherry fleet expect 'nodes.ready>=90%' 'leases.p99<=1s' --hold 1m --within 5m -o json`,
-		RunE: finishing(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			e.Texts = args
 			return e.Run(cmd.Context(), cmd.OutOrStdout())
-		}),
+		},
 	}
 	fleetSocket(cmd.Flags(), &e.Client)
 	fleetExpect(cmd.Flags(), nil, &e.Hold, &e.Output)

@@ -24,6 +24,10 @@ func TestAnInterruptedCommandIsNoSuccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	manifest := filepath.Join(t.TempDir(), "web.yaml")
+	if err := os.WriteFile(manifest, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: i}]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	asked := make(chan struct{}, 10)
 	srv := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { // an agent, or a fleet, that never answers
 		asked <- struct{}{}
@@ -31,7 +35,10 @@ func TestAnInterruptedCommandIsNoSuccess(t *testing.T) {
 	})}
 	go srv.Serve(l) //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { srv.Close() })
-	for _, line := range []string{"exec web -- true", "stop web", "rm --force web", "fleet scale 3", "fleet stop", "fleet expect nodes=ready"} {
+	for _, line := range []string{"exec web -- true", "stop web", "rm --force web", "fleet scale 3", "fleet stop", "run --detach --wait " + manifest} {
+		for len(asked) > 0 {
+			<-asked
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		root := newRoot()
 		root.SetArgs(withSocket(strings.Fields(line), path))

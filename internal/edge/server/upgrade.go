@@ -126,7 +126,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 		return
 	}
 	defer conn.Close() //nolint:errcheck // both sides have ended
-	cut, last := func() { _ = conn.Close() }, func() {}
+	cut, last := func() { _ = conn.Close() }, noLast
 	var in io.Reader = early.Reader
 	if hasVerdict(r, up.answer) {
 		v := newVerdict()
@@ -136,11 +136,13 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 			_ = conn.SetWriteDeadline(time.Now().Add(cutWithin))
 			_ = up.SetReadDeadline(time.Now())
 		}
-		last = func() {
-			if ctx.Err() == nil {
+		last = func() (linger time.Duration) {
+			if linger = cutWithin; ctx.Err() == nil {
+				linger = lingerAfterEnd
 				_ = conn.SetWriteDeadline(time.Now().Add(lastWordsTime))
 			}
 			v.close(conn, up, whyEnded(ctx))
+			return linger
 		}
 	}
 	stop := context.AfterFunc(ctx, cut)
@@ -201,23 +203,26 @@ func refuse(w http.ResponseWriter, answer *http.Response) {
 	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxRefusal)) // an error means that the client is gone
 }
 
+// noLast is the function for join that writes nothing.
+func noLast() (linger time.Duration) { return lingerAfterEnd }
+
 // join copies in both directions between two connections until one of them ends, and then ends the other one. When it returns, both
 // directions have ended. in reads from the client, beginning with what the client has already sent. last is called when all that the runtime has
-// sent is written to the client, and may write more.
-func join(client net.Conn, in io.Reader, up *upstream, last func()) {
+// sent is written to the client, and may write more. It returns how long the client may take to read that and to close the connection.
+func join(client net.Conn, in io.Reader, up *upstream, last func() (linger time.Duration)) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		_, _ = io.Copy(up.Conn, in) // ignore the error: the stream's own protocol reports errors
 		_ = up.Close()
 	})
 	_, _ = io.Copy(client, up)
-	last()
+	linger := last()
 	_ = up.Close() // a write of the other direction may wait for the runtime
 	// The runtime has closed its connection. Close only the writing side of the client's connection, because a full close could lose
 	// output that the client has not read yet.
 	if c, ok := client.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
-		_ = client.SetReadDeadline(time.Now().Add(lingerAfterEnd))
+		_ = client.SetReadDeadline(time.Now().Add(linger))
 	} else {
 		_ = client.Close()
 	}

@@ -106,7 +106,7 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, pro
 	used, done := watchIdle(s.cfg.StreamIdle, cancel)
 	defer done()
 	up.in = metered{up.in, meterOf(false), used}
-	join(client, metered{client, meterOf(false), used}, up, func() {})
+	join(client, metered{client, meterOf(false), used}, up, noLast)
 }
 
 // socketConn reads and writes a byte stream as binary messages of a WebSocket.
@@ -387,9 +387,10 @@ func (c *channels) end(ctx context.Context, err error) {
 	}
 	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(within))
 	// Wait until the client has read the result and closed the connection. If the server closed it at once, the result could get lost.
-	_ = c.ws.SetReadDeadline(time.Now().Add(lingerAfterEnd))
+	linger := min(lingerAfterEnd, within)
+	_ = c.ws.SetReadDeadline(time.Now().Add(linger))
 	_ = c.stdinR.Close() // makes receive discard further input
-	t := time.NewTimer(lingerAfterEnd)
+	t := time.NewTimer(linger)
 	defer t.Stop()
 	select {
 	case <-c.gone:
