@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/edge/podsapi"
+	"github.com/wherry-node/wherry/internal/edge/server"
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
 
@@ -39,7 +40,9 @@ func (a *Agent) buildPodsAPI() error {
 	return nil
 }
 
-func (a *Agent) servePodsAPI(ctx context.Context) error { return a.podsAPI.Serve(ctx, a.deps.PodsAPI) }
+func (a *Agent) servePodsAPI(ctx context.Context) error {
+	return a.podsAPI.Serve(ctx, server.Lasting(ctx, a.deps.PodsAPI, a.log)) // one connection that fails must not end the agent
+}
 
 // nodePods has the pods of the node for the Pods API.
 type nodePods struct{ a *Agent }

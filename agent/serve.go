@@ -144,6 +144,6 @@ func (a *Agent) serverPart() part {
 	}
 	return part{name: "server", begin: func(ctx context.Context) (join func()) {
 		end := a.server.Begin(ctx, follower, a.deps.TLS)
-		return func() { _ = end() } // the end of ctx is the only reason to end
+		return func() { _ = end() } // the log has the error of a connection that could not be served
 	}}
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
 )
 
 // History is what happened in one run of a fleet: a file of `wherry fleet --record`.
@@ -97,14 +99,17 @@ func ReadHistory(name string, r io.Reader) (*History, error) {
 		}
 		var c Change
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+			return nil, fmt.Errorf("%s:%d: not a change of a fleet: %s", name, n, yamldoc.JSONText(err))
 		}
 		if c.Node == "" || c.State == "" || c.At < 0 {
 			return nil, fmt.Errorf("%s:%d: a change has a node, a state and a time", name, n)
 		}
 		h.add(&c)
 	}
-	if err := lines.Err(); err != nil {
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("%s:%d: the line has more than %d KiB", name, n+1, maxHistoryLine>>10)
+	case err != nil:
 		return nil, fmt.Errorf("%s:%d: %w", name, n+1, err)
 	}
 	if n == 0 {

@@ -11,7 +11,6 @@ import (
 // newCRIProxy returns the command `wherry cri proxy`, which puts faults between a node and its container runtime.
 func newCRIProxy() *cobra.Command {
 	var r proxyctl.Run
-	var limit int64
 	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "proxy",
@@ -29,7 +28,7 @@ The streams of exec, attach and port-forward do not pass through the proxy: the 
   wherry cri proxy --scenario faults.yaml --record calls.jsonl`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r.Log, r.RecordLimit = stderrLog(cmd, verbose), limit<<20
+			r.Log = stderrLog(cmd, verbose)
 			return r.Run(cmd.Context())
 		},
 	}
@@ -40,7 +39,7 @@ The streams of exec, attach and port-forward do not pass through the proxy: the 
 	proxyFault(cmd, &r.Fault)
 	fs.StringVar(&r.Scenario, "scenario", "", "file with faults that happen while the proxy runs")
 	fs.StringVar(&r.Record, "record", "", "write a line of JSON for each call to this file: time, method, duration, code and sizes")
-	fs.Int64Var(&limit, "record-limit", 64, "most MiB of the record; half of it is FILE.1, which has the older calls")
+	fs.Int64Var(&r.RecordLimit, "record-limit", 64, "most MiB of the record; half of it is FILE.1, which has the older calls")
 	proxySocket(fs, &r.Socket)
 	fs.BoolVarP(&verbose, "verbose", "v", false, "log each call")
 	cmd.AddCommand(newCRIProxyGet(), newCRIProxyFault(), newCRIProxyHeal(), newCRIProxyApply())

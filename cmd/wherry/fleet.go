@@ -110,9 +110,9 @@ func newFleetClean() *cobra.Command {
 The command removes nothing while the fleet runs, that is, while one of its nodes renews its lease. If a lease was renewed a moment ago, it looks
 for 15 s whether that happens again.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: finishing(func(cmd *cobra.Command, _ []string) error {
 			return c.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		}),
 	}
 	fs := cmd.Flags()
 	fleetName(fs, &c.Name)
@@ -162,9 +162,9 @@ annotations, volumes or probes. The command only reads from the cluster.`,
 		Example: `  wherry fleet snapshot --kubeconfig ~/.kube/config > cluster.yaml
   wherry fleet --snapshot cluster.yaml --scale 10`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: finishing(func(cmd *cobra.Command, _ []string) error {
 			return s.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		}),
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster")
@@ -219,9 +219,9 @@ func newFleetScale() *cobra.Command {
 the pods on them. If several processes share the fleet, the number is that of the whole fleet.`,
 		Example: `  wherry fleet scale 200
   wherry fleet scale 20 --group big --wait 1m`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: finishing(func(cmd *cobra.Command, args []string) error {
 			return s.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
-		},
+		}),
 	}
 	fleetSocket(cmd.Flags(), &s.Client)
 	cmd.Flags().StringVar(&s.Group, "group", "", "group of the template; default: the only one")
@@ -282,7 +282,7 @@ func newFleetStop() *cobra.Command {
 	var s fleetctl.Stop
 	cmd := &cobra.Command{
 		Use: "stop", Short: "End a running fleet, as Ctrl-C does, and wait until it has cleaned up", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.Run(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: finishing(func(cmd *cobra.Command, _ []string) error { return s.Run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
 	fleetSocket(cmd.Flags(), &s.Client)
 	return cmd

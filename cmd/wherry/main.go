@@ -44,6 +44,21 @@ func run(args []string) int {
 	return 1
 }
 
+// exitInterrupted is the exit status of a command that the user has interrupted before it was done, as a shell gives it for SIGINT.
+const exitInterrupted = 130
+
+// finishing makes a command that has something to do to its end say so with its exit status if it is interrupted. Otherwise a script would take its end
+// for success. Commands that run until the user ends them do not use it.
+func finishing(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if err != nil && cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
+			return podctl.ExitStatus(exitInterrupted)
+		}
+		return err
+	}
+}
+
 // exitUnmet is the exit status if expectations of a fleet did not hold in time.
 const exitUnmet = 3
 

@@ -78,9 +78,9 @@ func newExec() *cobra.Command {
 		Args: cobra.MinimumNArgs(2),
 		Example: "  wherry exec web -- ls /etc\n" +
 			"  wherry exec -it web -c sidecar -- sh",
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: finishing(func(cmd *cobra.Command, args []string) error {
 			return x.Exec(cmd.Context(), streams(cmd), args[0], args[1:])
-		},
+		}),
 	}
 	cmd.Flags().SetInterspersed(true)
 	sessionFlags(cmd.Flags(), &x, "pass standard input to the command", "standard input is a terminal, and the command gets one, too")
@@ -107,7 +107,7 @@ func newStop() *cobra.Command {
 		Long: "End pods: their preStop hooks run, and their containers get the stop signal and the grace period. A stopped pod stays in the list\n" +
 			"and its logs can be read, until \"wherry rm\" removes it or \"wherry run\" runs it again. It also stays stopped\n" +
 			"if the agent is restarted.",
-		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) },
+		RunE: finishing(func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) }),
 	}
 	targetFlags(cmd.Flags(), &r.Target)
 	graceFlag(cmd.Flags(), &r.Grace)
@@ -122,7 +122,7 @@ func newRm() *cobra.Command {
 		Long: "Remove pods that have ended or been stopped: containers, logs, volumes, and the ConfigMaps and Secrets that were pushed\n" +
 			"with them and with no other pod. To remove a running pod, use --force: the pod is stopped first, with its grace period.\n" +
 			"configmap/NAME and secret/NAME remove a ConfigMap or Secret that was pushed without a pod.",
-		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) },
+		RunE: finishing(func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) }),
 	}
 	fs := cmd.Flags()
 	targetFlags(fs, &r.Target)

@@ -28,10 +28,10 @@ the old one has ended. Pods that mount a ConfigMap or Secret see its changes.`,
   wherry run --detach -f web.yaml -f config/
   generate-pod | wherry run -
   wherry run --container-runtime-endpoint simulated:// web.yaml`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: finishing(func(cmd *cobra.Command, args []string) error {
 			o.Files = append(o.Files, args...)
 			return o.Run(cmd.Context(), streams(cmd))
-		},
+		}),
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false

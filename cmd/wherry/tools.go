@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -93,6 +94,11 @@ func newTokenCreate() *cobra.Command {
 			if len(args) > 0 {
 				t.Value = args[0]
 			}
+			if file != "" {
+				if err := checkBootstrapFile(file); err != nil {
+					return err
+				}
+			}
 			c, cfg, err := a.client()
 			if err != nil {
 				return err
@@ -124,6 +130,21 @@ func newTokenCreate() *cobra.Command {
 	return cmd
 }
 
+// bootstrapUser is the name of the user in a bootstrap kubeconfig.
+const bootstrapUser = "kubelet-bootstrap"
+
+// checkBootstrapFile returns an error if writeBootstrap would replace a file that it has not written, for example the kubeconfig of an administrator.
+func checkBootstrapFile(file string) error {
+	if st, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) || err == nil && st.Mode().IsRegular() && st.Size() == 0 {
+		return nil
+	}
+	c, err := clientcmd.LoadFromFile(file)
+	if err == nil && len(c.AuthInfos) == 1 && c.AuthInfos[bootstrapUser] != nil {
+		return nil
+	}
+	return fmt.Errorf("--bootstrap-kubeconfig: %s exists and has something else than a bootstrap token: choose another name", file)
+}
+
 // writeBootstrap writes a bootstrap kubeconfig, with which a node can join. The file has the API server's address, the cluster's CA, and
 // the token.
 func writeBootstrap(file string, cfg *rest.Config, token string) error {
@@ -136,8 +157,8 @@ func writeBootstrap(file string, cfg *rest.Config, token string) error {
 	}
 	c := clientcmdapi.NewConfig()
 	c.Clusters["bootstrap"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: ca, TLSServerName: cfg.ServerName, InsecureSkipTLSVerify: cfg.Insecure}
-	c.AuthInfos["kubelet-bootstrap"] = &clientcmdapi.AuthInfo{Token: token}
-	c.Contexts["bootstrap"] = &clientcmdapi.Context{Cluster: "bootstrap", AuthInfo: "kubelet-bootstrap"}
+	c.AuthInfos[bootstrapUser] = &clientcmdapi.AuthInfo{Token: token}
+	c.Contexts["bootstrap"] = &clientcmdapi.Context{Cluster: "bootstrap", AuthInfo: bootstrapUser}
 	c.CurrentContext = "bootstrap"
 	if err := clientcmd.WriteToFile(*c, file); err != nil {
 		return fmt.Errorf("write bootstrap kubeconfig: %w", err)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
@@ -65,7 +66,11 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, into any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		http.Error(w, "the request cannot be read: "+err.Error(), http.StatusBadRequest)
+		text := yamldoc.JSONText(err)
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			text = fmt.Sprintf("it has more than %d bytes", limit)
+		}
+		http.Error(w, "the request cannot be read: "+text, http.StatusBadRequest)
 		return false
 	}
 	return true
@@ -117,8 +122,14 @@ func (p Peer) Ask(ctx context.Context, method, path string, body, into any) erro
 func decode(r io.Reader, limit int64, into any) error {
 	bounded := &io.LimitedReader{R: r, N: limit}
 	err := json.NewDecoder(bounded).Decode(into)
-	if err != nil && bounded.N <= 0 {
+	switch {
+	case err != nil && bounded.N <= 0:
 		return fmt.Errorf("it has more than %d bytes", limit)
+	case err == nil:
+		return nil
 	}
-	return err
+	if text := yamldoc.JSONText(err); text != err.Error() {
+		return errors.New(text)
+	}
+	return err // not of the JSON, but of the connection
 }

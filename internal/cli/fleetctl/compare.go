@@ -19,7 +19,7 @@ func (r *Run) record(cfg *fleet.Config) (end func() error, err error) {
 	if r.Record == "" {
 		return func() error { return nil }, nil
 	}
-	file, err := os.Create(r.Record)
+	file, err := openRecord(r.Record)
 	if err != nil {
 		return nil, fmt.Errorf("--record: %w", err)
 	}
@@ -31,6 +31,32 @@ func (r *Run) record(cfg *fleet.Config) (end func() error, err error) {
 		}
 		return nil
 	}, nil
+}
+
+// openRecord opens a file for a record. It refuses a file that has content, because that may be the record of another run, with which the user wants to
+// compare this one.
+func openRecord(name string) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	st, err := file.Stat()
+	if err == nil && st.Mode().IsRegular() && st.Size() > 0 {
+		err = fmt.Errorf("%s exists and is not empty: choose another name, or remove it", name)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// checkRecord says early, before anything is started, that the file of Record cannot be used.
+func (r *Run) checkRecord() error {
+	if st, err := os.Stat(r.Record); r.Record != "" && err == nil && st.Mode().IsRegular() && st.Size() > 0 {
+		return fmt.Errorf("--record: %s exists and is not empty: choose another name, or remove it", r.Record)
+	}
+	return nil
 }
 
 // lockedRecorder lets the watches of nodes and of pods record at the same time.

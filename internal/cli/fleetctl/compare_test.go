@@ -60,6 +60,20 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%+v says\n%s\nwant %q", tt.c, out.String(), tt.says)
 		}
 	}
+	kept := &Run{Record: filepath.Join(dir, "kept")}
+	if err := os.WriteFile(kept.Record, []byte("an earlier run\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, early := kept.read()
+	_, late := kept.record(&fleet.Config{})
+	for _, err := range []error{early, late} {
+		if err == nil || !strings.Contains(err.Error(), "--record: "+kept.Record+" exists") {
+			t.Errorf("the record of an earlier run: error %v", err)
+		}
+	}
+	if text, err := os.ReadFile(kept.Record); err != nil || string(text) != "an earlier run\n" {
+		t.Errorf("the record of an earlier run is now %q (%v)", text, err)
+	}
 	if _, err := (&Run{Record: filepath.Join(dir, "none", "file")}).record(&fleet.Config{}); err == nil || !strings.Contains(err.Error(), "--record") {
 		t.Errorf("a directory that is missing: %v", err)
 	}

@@ -197,13 +197,23 @@ func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*R
 	}
 }
 
-// log returns the agent's logger. It writes to standard error if Verbosity is set, or else to a file in the agent's
-// directory.
+// maxLog is the size of a log in bytes from which on the next agent begins a new one. The old one then has olderLog at the end of its name.
+const (
+	maxLog   = 8 << 20
+	olderLog = ".1"
+)
+
+// log returns the agent's logger. It writes to standard error if Verbosity is set, or else to the end of a file in the agent's directory: another agent
+// may write to the same file, and then this one ends soon, because it cannot have the directory.
 func (o *Own) log(cfg *config.Config) (*slog.Logger, *os.File, error) {
 	if o.Verbosity > 0 {
 		return cfg.NewLogger(os.Stderr), nil, nil
 	}
-	f, err := os.OpenFile(filepath.Join(o.Root, "agent.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
+	path := filepath.Join(o.Root, "agent.log")
+	if st, err := os.Stat(path); err == nil && st.Size() > maxLog {
+		_ = os.Rename(path, path+olderLog) // if it fails, the log only grows on
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the agent's log: %w", err)
 	}
@@ -231,7 +241,7 @@ func (o *Own) Forget() {
 		return
 	}
 	_ = hostfs.Host{}.TakeBackShared(o.Root)
-	for _, name := range []string{"pushed", "pods", "logs", "pki", "agent.log"} {
+	for _, name := range []string{"pushed", "pods", "logs", "pki", "agent.log", "agent.log" + olderLog} {
 		_ = os.Remove(filepath.Join(o.Root, name)) // does not remove a directory with files
 	}
 	_ = os.Remove(o.Root)

@@ -57,3 +57,40 @@ func TestOwnAgent(t *testing.T) {
 		t.Errorf("its log: %q, %v", log, err)
 	}
 }
+
+// An agent that is started for a directory that another agent has does not take the log of that agent away. A log that has grown large becomes the
+// older one.
+func TestALogIsContinued(t *testing.T) {
+	t.Parallel()
+	o := Own{Root: t.TempDir(), Runtime: "simulated://", Socket: "/none/s"}
+	cfg, err := o.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(o.Root, "agent.log")
+	for _, line := range []string{"first", "second"} {
+		log, f, err := o.log(&cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		log.Warn(line)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), "first") || !strings.Contains(string(text), "second") {
+		t.Errorf("the log has %q (%v), want the lines of both agents", text, err)
+	}
+	if err := os.Truncate(path, maxLog+1); err != nil {
+		t.Fatal(err)
+	}
+	_, f, err := o.log(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	now, err := os.Stat(path)
+	before, errBefore := os.Stat(path + olderLog)
+	if err != nil || errBefore != nil || now.Size() != 0 || before.Size() != maxLog+1 {
+		t.Errorf("after a large log: %v, %v; %v, %v", now, err, before, errBefore)
+	}
+}

@@ -41,12 +41,16 @@ func (r *Events) Run(ctx context.Context, s Streams, of string) error {
 		events = slices.DeleteFunc(events, func(e v1.Event) bool {
 			return of != "" && e.InvolvedObject.Name != of || r.Namespace != "" && e.InvolvedObject.Namespace != r.Namespace
 		})
-		if r.Format != "" {
+		switch {
+		case !first && len(events) == 0: // the agent answers from time to time although nothing has happened
+		case r.Format != "":
 			if err := printObject(s.Out, v1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"}, Items: events}, r.Format); err != nil {
 				return err
 			}
-		} else if err := writeEvents(s.Out, events, time.Now(), first); err != nil {
-			return err
+		default:
+			if err := writeEvents(s.Out, events, time.Now(), first); err != nil {
+				return err
+			}
 		}
 		if first, after = false, next; !r.Follow {
 			return nil

@@ -255,6 +255,14 @@ func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
 	if _, err = io.Copy(plain.Terminal(s.Out), body); ctx.Err() != nil {
 		return ctx.Err()
 	}
+	return brokenOff(err)
+}
+
+// brokenOff says in plain words that a log has ended before its end.
+func brokenOff(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the log has broken off, because the agent stops or cannot be reached: the container may run on")
+	}
 	return err
 }
 
@@ -275,7 +283,7 @@ func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Valu
 				return err
 			}
 			defer body.Close()
-			return out.copy("["+name+"] ", body)
+			return brokenOff(out.copy("["+name+"] ", body))
 		}
 		if q.Has("follow") {
 			go func() { errs <- read() }()

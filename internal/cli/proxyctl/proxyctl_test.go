@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -274,16 +275,17 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
 	for want, change := range map[string]func(r *Run){
-		"another process serves there":        func(r *Run) { r.Listen, r.Runtime = r.Runtime, "unix:///other.sock" },
-		"the proxy needs a socket of its own": func(r *Run) { r.Listen = r.Runtime },
-		"needs a control socket of its own":   func(r *Run) { r.Listen, r.Socket = "unix://"+s.dir+"/other.sock", s.dir+"/./runtime.sock" },
-		"a CRI proxy runs already":            func(r *Run) { r.Listen, r.Socket = "unix://"+s.dir+"/other.sock", s.run.Socket },
-		"use unix:// and the absolute path":   func(r *Run) { r.Listen = "tcp://127.0.0.1:1" },
-		"--runtime=":                          func(r *Run) { r.Runtime = "runtime.sock" },
-		"--record: ":                          func(r *Run) { r.Record, r.RecordLimit = s.dir, 1<<30 },
-		"is too small":                        func(r *Run) { r.Record, r.RecordLimit = s.dir+"/r", 1 },
-		"read the scenario: ":                 func(r *Run) { r.Scenario = s.dir + "/none.yaml" },
-		"needs a delay":                       func(r *Run) { r.Fault.For = time.Second },
+		"another process serves there":         func(r *Run) { r.Listen, r.Runtime = r.Runtime, "unix:///other.sock" },
+		"the proxy needs a socket of its own":  func(r *Run) { r.Listen = r.Runtime },
+		"needs a control socket of its own":    func(r *Run) { r.Listen, r.Socket = "unix://"+s.dir+"/other.sock", s.dir+"/./runtime.sock" },
+		"a CRI proxy runs already":             func(r *Run) { r.Listen, r.Socket = "unix://"+s.dir+"/other.sock", s.run.Socket },
+		"use unix:// and the absolute path":    func(r *Run) { r.Listen = "tcp://127.0.0.1:1" },
+		"--runtime=":                           func(r *Run) { r.Runtime = "runtime.sock" },
+		"--record: ":                           func(r *Run) { r.Record, r.RecordLimit = s.dir, 64 },
+		"--record-limit=0: use 1 to 1048576":   func(r *Run) { r.Record, r.RecordLimit = s.dir+"/r", 0 },
+		"--record-limit=9223372036854775807: ": func(r *Run) { r.Record, r.RecordLimit = s.dir+"/r", math.MaxInt64 },
+		"read the scenario: ":                  func(r *Run) { r.Scenario = s.dir + "/none.yaml" },
+		"needs a delay":                        func(r *Run) { r.Fault.For = time.Second },
 	} {
 		r := s.run
 		r.Socket = s.dir + "/other-control.sock"

@@ -17,8 +17,8 @@ import (
 const (
 	// recordQueue is how many lines wait for the disk at most. Further ones are dropped and counted.
 	recordQueue = 4096
-	// minRecord is the smallest limit of a record in bytes.
-	minRecord = 1 << 20
+	// minRecord and maxRecord are the smallest and the largest limit of a record in MiB.
+	minRecord, maxRecord = 1, 1 << 20
 	// olderSuffix is the end of the name of the file with the lines before those of the record.
 	olderSuffix = ".1"
 )
@@ -54,14 +54,14 @@ type record struct {
 	failed bool
 }
 
-// openRecord opens a record. Lines are added to a file that exists.
+// openRecord opens a record of at most limit MiB. Lines are added to a file that exists.
 func openRecord(path string, limit int64, log *slog.Logger) (*record, error) {
-	if limit < minRecord {
-		return nil, fmt.Errorf("a limit of %d MiB is too small or too large: use at least %d", limit>>20, minRecord>>20)
+	if limit < minRecord || limit > maxRecord {
+		return nil, fmt.Errorf("--record-limit=%d: use %d to %d (MiB)", limit, minRecord, maxRecord)
 	}
-	r := &record{path: path, half: limit / 2, log: log, lines: make(chan recordLine, recordQueue), ended: make(chan struct{})}
+	r := &record{path: path, half: limit << 20 / 2, log: log, lines: make(chan recordLine, recordQueue), ended: make(chan struct{})}
 	if err := r.open(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--record: %w", err)
 	}
 	go r.write()
 	return r, nil

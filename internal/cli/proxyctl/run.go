@@ -53,7 +53,7 @@ type Run struct {
 	Runtime string // the real runtime: unix:///PATH
 	Socket  string // the control socket; "": the usual one
 	// Scenario is a file with faults that happen; "": none. Record is a file that gets a line for each call; "": none. With the file before
-	// it, it has at most RecordLimit bytes.
+	// it, it has at most RecordLimit MiB.
 	Scenario, Record string
 	RecordLimit      int64
 	// Fault is active from the start; the zero value: none is.
@@ -79,7 +79,7 @@ func (r *Run) Run(ctx context.Context) error {
 	var rec *record
 	if r.Record != "" {
 		if rec, err = openRecord(r.Record, r.RecordLimit, r.Log); err != nil {
-			return fmt.Errorf("--record: %w", err)
+			return err
 		}
 		defer rec.close()
 		cfg.Ended = rec.add

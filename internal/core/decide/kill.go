@@ -36,7 +36,7 @@ func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why p
 		return
 	}
 	shorter := t.graceShrank()
-	if inFlight != nil && !shorter && !t.outlasts(c) {
+	if inFlight != nil && !shorter && !t.outlasts(c, cause) {
 		return
 	}
 	if cm.StopID == c.ID {
@@ -55,19 +55,23 @@ func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why p
 	})
 }
 
-// outlasts reports whether the stop of a container that is in flight may take longer than the pod, which ends, has: the stop began while only
-// this container had to end, or before the pod's grace period became shorter. It is false once a StopContainer with less time is in flight
-// too.
-func (t *turn) outlasts(c *pod.Container) bool {
-	if !t.ending {
+// outlasts reports whether the stop of a container that is in flight may take longer than the cause for which the container has to end now allows:
+// the pod ends, and the stop began while only this container had to end, or before the pod's grace period became shorter; or all containers are
+// restarted, which has no grace period. It is false once a StopContainer with less time is in flight too.
+func (t *turn) outlasts(c *pod.Container, cause pod.Cause) bool {
+	var most time.Duration
+	switch {
+	case t.ending:
+		if alone := t.in.Memory.Ends.of(c.ID); alone != nil && alone.left(t.in.Now) <= t.left() {
+			return false // the container ends in time
+		}
+		most = t.plan.StopGrace
+	case ruleOf(cause).grace != graceNone:
 		return false
-	}
-	if alone := t.in.Memory.Ends.of(c.ID); alone != nil && alone.left(t.in.Now) <= t.left() {
-		return false // the container ends in time
 	}
 	for i := range t.in.InFlight {
 		a := &t.in.InFlight[i]
-		if a.Op == pod.OpStopContainer && a.ID == c.ID && a.Grace <= max(t.plan.StopGrace, t.in.Policy.MinGrace) {
+		if a.Op == pod.OpStopContainer && a.ID == c.ID && a.Grace <= max(most, t.in.Policy.MinGrace) {
 			return false
 		}
 	}

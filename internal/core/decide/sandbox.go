@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -96,12 +97,21 @@ func (t *turn) stopSandboxes(why pod.Why) bool {
 func (t *turn) nextSandboxAttempt() uint32 {
 	var attempt uint32
 	if sb := t.in.Observed.NewestSandbox(); sb != nil {
-		attempt = sb.Attempt + 1
+		attempt = following(sb.Attempt)
 	}
 	if t.in.Memory.SandboxAttemptKnown {
-		attempt = max(attempt, t.in.Memory.SandboxAttempt+1)
+		attempt = max(attempt, following(t.in.Memory.SandboxAttempt))
 	}
 	return attempt
+}
+
+// following returns the attempt after another one. After the last number it returns that number again, since attempts never go back to 0: the runtime
+// then says that the name is taken. Only a runtime that makes numbers up comes that far.
+func following(attempt uint32) uint32 {
+	if attempt == math.MaxUint32 {
+		return attempt
+	}
+	return attempt + 1
 }
 
 // inSandbox reports whether a container belongs to the present sandbox.

@@ -119,10 +119,10 @@ func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	var attempt uint32
 	if inst := t.in.Observed.Newest(name); inst != nil {
-		attempt = inst.Attempt + 1
+		attempt = following(inst.Attempt)
 	}
 	if cm.AttemptKnown {
-		attempt = max(attempt, cm.HighestAttempt+1)
+		attempt = max(attempt, following(cm.HighestAttempt))
 	}
 	if st := pod.StatusOf(&t.in.Pod.Status, name); st != nil {
 		reported := uint32(max(st.RestartCount, 0))

@@ -64,7 +64,7 @@ func TestDecodeShapes(t *testing.T) {
 			[]string{"Pod default/web", "Pod kube-system/b"}, nil},
 		{"a directive", "%YAML 1.1\n---\n" + web, []string{"Pod default/web"}, nil},
 		{"nothing", "# later\n", []string{}, nil},
-		{"a form feed", "\f", []string{}, []string{"f.yaml: document 1: not YAML or JSON: control characters are not allowed; the document is left out"}},
+		{"a form feed", "\f", []string{}, []string{"f.yaml: document 1: not YAML or JSON: a control character is in the text, for example a zero byte; the document is left out"}},
 		{"a list", `apiVersion: v1
 kind: List
 items:
@@ -84,7 +84,7 @@ items:
 		{"one item is wrong", "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n  spec: {containers: [{name: c, image: i}]}\n- metadata: {name: b}\n  spec:\n    containers:\n    - name: c\n      imagee: i\n",
 			[]string{"Pod default/a"}, []string{`f.yaml:10: document 1, Pod default/b: items[1].spec.containers[0].imagee: unknown field; did you mean "image"?`}},
 		{"one document is not YAML", web + "---\na: [\n---\n" + as(web, "name: web\nspec", "name: b\nspec"), []string{"Pod default/web", "Pod default/b"},
-			[]string{"f.yaml:10: document 2: not YAML or JSON: did not find expected node content; the document is left out"}},
+			[]string{"f.yaml:10: document 2: not YAML or JSON: a value is missing, or a bracket is where none may be; the document is left out"}},
 		{"twice", as(web, "  name: web\nspec", "  name: web\n  name: b\nspec"), []string{}, []string{"f.yaml:5: document 1: metadata.name: duplicate field, it is in line 4 already; remove one"}},
 		{"twice in JSON", `{"apiVersion":"v1","kind":"Pod",` + "\n" + `"kind":"Pod"}`, []string{}, []string{"f.yaml:2: document 1: kind: duplicate field, it is in line 1 already; remove one"}},
 		{"cut short", web[:len(web)-40], []string{}, []string{"f.yaml:7: document 1, Pod default/web: spec.containers[0]: expected an object, found the string \"name\""}},

@@ -137,7 +137,7 @@ type Fault struct {
 	Text string
 }
 
-// Faults returns the faults in the error of a parser, with their lines. A parser returns one or several in one text.
+// Faults returns the faults in the error of a parser, with their lines and in plain words. A parser returns one or several in one text.
 func Faults(err error) (out []Fault) {
 	for text := range strings.Lines(strings.TrimPrefix(err.Error(), "yaml: ")) {
 		text = strings.TrimSpace(text)
@@ -149,6 +149,7 @@ func Faults(err error) (out []Fault) {
 			}
 		}
 		if text != "" && text != "unmarshal errors:" {
+			f.Text = plain(f.Text)
 			out = append(out, f)
 		}
 	}

@@ -56,7 +56,7 @@ func TestErrors(t *testing.T) {
 		"kind: Shapes":                     "s.yaml: apiVersion none, kind Shapes: must be example/v1 and Shapes",
 		head + "kind: Shapes\nkind: X\n":   "s.yaml:13: kind: duplicate field, it is in line 12 already; remove one\ns.yaml:14: kind: duplicate field, it is in line 13 already; remove one",
 		head + "siez: 1\nsize: x\n":        "s.yaml:13: siez: unknown field; did you mean \"size\"?\ns.yaml:14: size: expected a whole number, found the string \"x\"",
-		head + "places:\n  a.b: 1\n  c: -": "s.yaml:15: not valid YAML or JSON: block sequence entries are not allowed in this context",
+		head + "places:\n  a.b: 1\n  c: -": "s.yaml:15: not valid YAML or JSON: an entry of a list is where none may be: begin it in a line of its own",
 		head + "places:\n  a.b: x\n":       "s.yaml:14: places[a.b]: expected a whole number, found the string \"x\"",
 		head + "names:\n- a\n- 1\n":        "s.yaml:15: names[1]: expected a string, found the number 1; put it in quotes",
 	} {

@@ -216,6 +216,45 @@ func TestFewPluginsRunAtOnce(t *testing.T) {
 	}
 }
 
+// A plugin that hangs delays only the images that it is for: those of another plugin get their credentials meanwhile.
+func TestAPluginThatHangsDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "exec sleep 300", "- {name: good, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: [other.org], defaultCacheDuration: 0s}\n")
+	s.plugin("good", answering(`"cacheKeyType":"Image",`+auth))
+	p := s.load()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i := range 2 * maxRuns {
+		wg.Go(func() { _, _ = p.Credentials(ctx, nil, fmt.Sprint("a.example.com/", i)) })
+	}
+	for s.runs() < maxRuns {
+		runtime.Gosched()
+	}
+	if got, err := p.Credentials(t.Context(), nil, "other.org/x"); err != nil || len(got) != 1 {
+		t.Errorf("the other plugin: %d credentials, %v", len(got), err)
+	}
+	if diff := cmp.Diff([]string{"good true"}, s.counted()); diff != "" {
+		t.Errorf("runs that have ended (-want +got):\n%s", diff)
+	}
+}
+
+// A run that cannot begin, because other runs of the plugin do not end, is given up after the time of a run.
+func TestARunWaitsForItsTurnOnlySoLong(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, answering(`"cacheKeyType":"Image",`+auth), "")
+	s.cfg.Timeout = 10 * time.Millisecond
+	p := s.load()
+	for range maxRuns {
+		p.plugins[0].running <- struct{}{}
+	}
+	_, err := p.Credentials(t.Context(), nil, "a.example.com/x")
+	if err == nil || !strings.Contains(err.Error(), "was not begun") || !strings.Contains(err.Error(), `plugin "p"`) || s.runs() != 0 {
+		t.Errorf("error %v, %d runs", err, s.runs())
+	}
+}
+
 // Close kills the plugins that run, waits for their end, and prevents further runs. A run does not end when its caller goes away.
 func TestClose(t *testing.T) {
 	t.Parallel()

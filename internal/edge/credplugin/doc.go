@@ -6,7 +6,7 @@
 //
 // Contract: Load reads the configuration once and starts nothing. Credentials may be called concurrently. Answers are cached in
 // memory for as long as the plugin says, by image, by registry or for all images. Equal requests at the same time start one
-// process, and only a few processes run at once. Close ends them.
+// process, and only a few processes of one plugin run at once, so that a plugin that hangs delays only the images that it is for. Close ends them.
 //
 // A plugin may hang, print without end or print secrets. So each run has a time limit and a limit of output. At a limit its
 // process group is killed, and when the plugin has exited, what is left of the group. Neither its output nor its error output is

@@ -26,7 +26,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// maxRuns bounds how many plugins run at once on a node. Pods choose the images, and so could start any number of runs.
+// maxRuns bounds how many runs of one plugin there are at once. Pods choose the images, and so could start any number of runs. Each plugin has a bound
+// of its own, so that one that hangs delays only the images that it is for.
 const maxRuns = 8
 
 // maxKept bounds the number of cached answers. There may be one for each service account and image.
@@ -46,7 +47,7 @@ type Config struct {
 	Meter Meter
 	// Log gets a warning for each plugin that fails. Required.
 	Log *slog.Logger
-	// Timeout bounds a run. Default: one minute.
+	// Timeout bounds a run, and the time that a run waits for its turn. Default: one minute.
 	Timeout time.Duration
 }
 
@@ -63,7 +64,6 @@ type Plugins struct {
 	cfg     Config
 	plugins []plugin
 	flights singleflight.Group
-	running chan struct{} // has one value for each run in progress
 
 	// A run continues when its caller stops waiting, because other callers may wait for it too. close cancels all runs.
 	closing context.Context
@@ -79,6 +79,7 @@ type plugin struct {
 	kubeletv1.CredentialProvider
 	path     string
 	patterns []pullaccess.Pattern
+	running  chan struct{} // has one value for each run in progress
 }
 
 // answer is the cached answer of a plugin, with the time until which it may be used.
@@ -96,11 +97,11 @@ func Load(cfg Config) (*Plugins, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugins{cfg: cfg, kept: map[string]answer{}, running: make(chan struct{}, maxRuns)}
+	p := &Plugins{cfg: cfg, kept: map[string]answer{}}
 	p.closing, p.close = context.WithCancel(context.Background())
 	p.cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
 	for _, provider := range providers {
-		one := plugin{CredentialProvider: provider, path: filepath.Join(cfg.Dir, provider.Name)}
+		one := plugin{CredentialProvider: provider, path: filepath.Join(cfg.Dir, provider.Name), running: make(chan struct{}, maxRuns)}
 		if st, err := os.Stat(one.path); err != nil || st.IsDir() || st.Mode()&0o111 == 0 {
 			return nil, fmt.Errorf("credential provider plugin %q: %s is not a program that can be run: install it there, or remove the provider from %s", provider.Name, one.path, cfg.File)
 		}
@@ -184,11 +185,15 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, of *v1.Pod, repository s
 	}
 }
 
-// run waits until fewer than maxRuns plugins run, then runs the plugin and caches its answer.
+// run waits until the plugin has fewer than maxRuns runs, then runs it and caches its answer.
 func (p *Plugins) run(ctx context.Context, one *plugin, of *v1.Pod, who *identity, repository string) ([]pullaccess.PluginCredential, error) {
+	late := time.NewTimer(p.cfg.Timeout)
+	defer late.Stop()
 	select {
-	case p.running <- struct{}{}:
-		defer func() { <-p.running }()
+	case one.running <- struct{}{}:
+		defer func() { <-one.running }()
+	case <-late.C:
+		return nil, fmt.Errorf("%d runs of it for other images did not end within %s, so this one was not begun", maxRuns, p.cfg.Timeout)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

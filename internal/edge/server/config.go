@@ -56,7 +56,7 @@ type Config struct {
 // feature gates.
 type Enable struct {
 	// Debugging serves run, exec, attach, portForward, containerLogs, checkpoint, runningpods, configz, and the endpoints of
-	// SystemLog, Profiling and Flags, if these are set too.
+	// SystemLog, Profiling, Flags, Flagz and Statusz, if these are set too.
 	Debugging bool
 	SystemLog bool // /logs/
 	// SystemLogQuery answers node log queries at /logs/, if SystemLog serves it.

@@ -13,10 +13,11 @@
 //     as small interfaces and http.Handlers. The server keeps no state but its own counters and caches of reviews.
 //   - The server connects exec, attach and port-forward clients with the URL that the runtime gave. The server copies upgraded
 //     connections byte by byte. For WebSocket clients that use the protocol v5 or tunnel SPDY, it translates to SPDY,
-//     which every runtime speaks.
+//     which every runtime speaks. If the stream of a command ends without the command's result, the client gets an error as the result
+//     (verdict), because clients take the end of the connection for success.
 //   - Nothing is global, so one process may hold many servers, behind listeners of their own or behind one.
-//   - New does no IO and starts nothing. Run joins all that it started. When its context ends, it cuts streams at once
-//     and gives other requests a short time to end.
+//   - New does no IO and starts nothing. Run joins all that it started. When its context ends, it cuts streams, whose clients have a second to
+//     read why, and gives other requests a short time to end.
 //
 // Authentication and authorisation are written here and not taken from k8s.io/apiserver. Its delegating packages cost
 // 14 MiB of resident memory and 13 MB of binary (they bring CEL and process-wide metrics). Its dynamic certificates

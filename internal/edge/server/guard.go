@@ -56,7 +56,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		a := Attributes{User: user, Verb: verb(r.Method), Node: s.cfg.NodeName}
-		if !s.allowed(w, r, a, subresources(r.Method, r.URL.Path)) {
+		subs := subresources(r.Method, r.URL.Path)
+		if !s.allowed(w, r, a, subs) {
 			return
 		}
 		if s.needsCreate(r) {
@@ -66,7 +67,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			}
 		}
 		known(r.Context())
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), grantKey{}, grant{a, subs})))
 	})
 }
 

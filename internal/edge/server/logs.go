@@ -132,10 +132,14 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	ctx := r.Context()
 	if o.follow {
 		o.Running = func() bool { return s.running(p, c.ID) }
+		var stop func()
+		ctx, stop = s.whileGranted(ctx)
+		defer stop()
 	}
-	s.sendLog(r.Context(), w, c.LogPath, o.Options)
+	s.sendLog(ctx, w, c.LogPath, o.Options)
 }
 
 // sendLog streams a log. After the first byte of the log was sent, sendLog can only append the text of an error to the log.
@@ -156,8 +160,8 @@ func (s *Server) sendLog(ctx context.Context, w http.ResponseWriter, path string
 	switch {
 	case err == nil || lw.failed:
 	case ctx.Err() != nil:
-		// The agent ends, or the client is gone. A client that is still there must not take this for the end of the container, so the answer
-		// ends as if the connection broke.
+		// The agent ends, the user has lost the right to the log, or the client is gone. A client that is still there must not take this for the
+		// end of the container, so the answer ends as if the connection broke.
 		panic(http.ErrAbortHandler)
 	case lw.wrote:
 		s.cfg.Log.Warn("reading a container log failed", "path", path, "err", err)

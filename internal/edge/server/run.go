@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -116,18 +117,25 @@ type Follower interface {
 }
 
 // Follow serves as Serve does, but returns at once, and needs no goroutine while there is no connection. The caller calls join after ctx has
-// ended; join returns when Serve would.
+// ended; join returns when Serve would. If connections cannot be served, the log says why at the first one, and join returns that error.
 func Follow(ctx context.Context, l Follower, h http.Handler, o ServeOptions) (join func() error) {
 	p := openPort(ctx, h, o, func() { _ = l.Close() })
 	bounded := newBoundedListener(l, o.UnknownConnections)
 	l.Follow(func(c net.Conn) {
 		one := &single{Listener: l, conn: bounded.admit(c)}
-		_ = p.serve(one) // it begins to serve the connection, and returns with the error that there is no second one
+		// serve begins to serve the connection, and returns with the error that there is no second one. Any other error is the reason why no
+		// connection can be served.
+		if err := p.serve(one); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
+			p.fail(l.Addr(), err)
+		}
 		one.refuse()
 	})
 	return func() error {
 		<-p.stopped
-		return p.close(http.ErrServerClosed)
+		p.mu.Lock()
+		err := cmp.Or(p.failed, http.ErrServerClosed)
+		p.mu.Unlock()
+		return p.close(err)
 	}
 }
 
@@ -170,6 +178,19 @@ type servedPort struct {
 	cut      context.CancelFunc // ends the contexts of all requests
 	stopped  chan struct{}      // closed when the shutdown that begins with the end of ctx is over
 	dismiss  func() bool        // prevents this shutdown; false: it has begun
+
+	mu     sync.Mutex
+	failed error // why Follow could not serve a connection; nil: it could serve all
+}
+
+// fail logs why Follow cannot serve connections, the first time.
+func (p *servedPort) fail(at net.Addr, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed == nil {
+		p.failed = err
+		p.log.Error("cannot serve connections", "address", at.String(), "err", err)
+	}
 }
 
 // openPort returns a server for a port, which shuts down when ctx ends: it first calls stop.

@@ -2,8 +2,10 @@ package server_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -283,4 +285,27 @@ func TestFollow(t *testing.T) {
 		must(t, join())
 		c.CloseIdleConnections()
 	})
+}
+
+// A port that cannot serve its connections says so in the log, once, and at its end: here its TLS has no certificate.
+func TestFollowSaysWhyItServesNothing(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &pushed{Listener: bufconn.Listen(1)}
+	join := server.Follow(ctx, l, nil, server.ServeOptions{TLS: &tls.Config{MinVersion: tls.VersionTLS12}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 3 {
+		ours, theirs := net.Pipe()
+		l.accepted(theirs)
+		if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the connection: %v, want that it is closed", err)
+		}
+	}
+	cancel()
+	if err := join(); err == nil {
+		t.Error("join does not return why nothing was served")
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "cannot serve connections") {
+		t.Errorf("the log has %d errors, want one that says why:\n%s", n, log.String())
+	}
 }

@@ -144,7 +144,6 @@ func (s *Server) guardedRoutes() (routes []route) {
 			routes = append(routes, route{p, h})
 		}
 	}
-	s.addZPages(add)
 	if !s.cfg.Enable.Debugging {
 		add(disabled("Debug endpoints are disabled."), "/run/", "/exec/", "/attach/", "/portForward/",
 			"/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/")
@@ -165,6 +164,7 @@ func (s *Server) guardedRoutes() (routes []route) {
 	}
 	add(s.wait(s.serveLogs), "GET /containerLogs/{namespace}/{pod}/{container}")
 	s.addConsole(add)
+	s.addZPages(add)
 	s.addDescriptions(add)
 	s.addDebugging(add)
 	for pattern, h := range s.cfg.Sources.Extra {

@@ -88,6 +88,13 @@ type cutConn struct {
 	stop func() bool
 }
 
+// keep prevents that the connection is closed when the context of ask ends.
+func (u *upstream) keep() {
+	if c, ok := u.Conn.(cutConn); ok {
+		c.stop()
+	}
+}
+
 func (c cutConn) Close() error {
 	c.stop()
 	return c.Conn.Close()
@@ -106,8 +113,8 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 			header[name] = values
 		}
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
 	up, err := s.ask(ctx, to, r.Method, header)
 	if !agreed(w, up, err) {
 		return
@@ -119,15 +126,34 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 		return
 	}
 	defer conn.Close() //nolint:errcheck // both sides have ended
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	cut, last := func() { _ = conn.Close() }, noLast
+	var in io.Reader = early.Reader
+	if hasVerdict(r, up.answer) {
+		v := newVerdict()
+		up.in, in = seen{up.in, v.fromRuntime}, seen{in, v.fromClient}
+		up.keep()
+		cut = func() {
+			_ = conn.SetWriteDeadline(time.Now().Add(cutWithin))
+			_ = up.SetReadDeadline(time.Now())
+		}
+		last = func() (linger time.Duration) {
+			if linger = cutWithin; ctx.Err() == nil {
+				linger = lingerAfterEnd
+				_ = conn.SetWriteDeadline(time.Now().Add(lastWordsTime))
+			}
+			v.close(conn, up, whyEnded(ctx))
+			return linger
+		}
+	}
+	stop := context.AfterFunc(ctx, cut)
 	defer stop()
 	if err := writeSwitch(conn, up.answer.Header); err != nil {
 		return
 	}
-	used, done := watchIdle(s.cfg.StreamIdle, cancel)
+	used, done := watchIdle(s.cfg.StreamIdle, func() { cancel(errUnused(s.cfg.StreamIdle)) })
 	defer done()
 	up.in = metered{up.in, meterOf(isWebSocket(r)), used}
-	join(conn, metered{early.Reader, meterOf(isWebSocket(r)), used}, up)
+	join(conn, metered{in, meterOf(isWebSocket(r)), used}, up, last)
 }
 
 // agreed reports whether the runtime has upgraded the connection. If the runtime has not, agreed has answered the client with an
@@ -177,20 +203,26 @@ func refuse(w http.ResponseWriter, answer *http.Response) {
 	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxRefusal)) // an error means that the client is gone
 }
 
+// noLast is the function for join that writes nothing.
+func noLast() (linger time.Duration) { return lingerAfterEnd }
+
 // join copies in both directions between two connections until one of them ends, and then ends the other one. When it returns, both
-// directions have ended. in reads from the client, beginning with what the client has already sent.
-func join(client net.Conn, in io.Reader, up *upstream) {
+// directions have ended. in reads from the client, beginning with what the client has already sent. last is called when all that the runtime has
+// sent is written to the client, and may write more. It returns how long the client may take to read that and to close the connection.
+func join(client net.Conn, in io.Reader, up *upstream, last func() (linger time.Duration)) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		_, _ = io.Copy(up.Conn, in) // ignore the error: the stream's own protocol reports errors
 		_ = up.Close()
 	})
 	_, _ = io.Copy(client, up)
+	linger := last()
+	_ = up.Close() // a write of the other direction may wait for the runtime
 	// The runtime has closed its connection. Close only the writing side of the client's connection, because a full close could lose
 	// output that the client has not read yet.
 	if c, ok := client.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
-		_ = client.SetReadDeadline(time.Now().Add(lingerAfterEnd))
+		_ = client.SetReadDeadline(time.Now().Add(linger))
 	} else {
 		_ = client.Close()
 	}

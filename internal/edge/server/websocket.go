@@ -14,9 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	remoteproto "k8s.io/apimachinery/pkg/util/remotecommand"
@@ -104,7 +106,7 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, pro
 	used, done := watchIdle(s.cfg.StreamIdle, cancel)
 	defer done()
 	up.in = metered{up.in, meterOf(false), used}
-	join(client, metered{client, meterOf(false), used}, up)
+	join(client, metered{client, meterOf(false), used}, up, noLast)
 }
 
 // socketConn reads and writes a byte stream as binary messages of a WebSocket.
@@ -155,8 +157,8 @@ func (c *socketConn) CloseWrite() error {
 
 // translate connects a client of v5.channel.k8s.io with the runtime's SPDY.
 func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamRequest) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
 	up, err := s.askSPDY(ctx, q.url, []string{remoteproto.StreamProtocolV4Name})
 	if !agreed(w, up, err) {
 		return
@@ -169,35 +171,75 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamReque
 	c := newChannels(ws, q.streams)
 	defer c.close()
 	var done func()
-	c.used, done = watchIdle(s.cfg.StreamIdle, cancel)
+	c.used, done = watchIdle(s.cfg.StreamIdle, func() { cancel(errUnused(s.cfg.StreamIdle)) })
 	defer done()
-	stop := context.AfterFunc(ctx, func() { _ = ws.Close() })
+	// The end of ctx ends a write that waits for the client. The connection stays open, so that the client gets the reason.
+	stop := context.AfterFunc(ctx, func() { _ = ws.NetConn().SetWriteDeadline(time.Now().Add(cutWithin)) })
 	defer stop()
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer c.close()
 	wg.Go(func() {
-		defer cancel() // when the client is gone, the command's streams end
+		defer cancel(nil) // when the client is gone, the command's streams end
 		c.receive()
 	})
-	executor, err := remotecommand.NewSPDYExecutorForProtocols(&given{up}, spdyclient.NewUpgraderForStreaming(&given{up}), http.MethodPost, q.url, remoteproto.StreamProtocolV4Name)
+	to := &given{up: up}
+	executor, err := remotecommand.NewSPDYExecutorForProtocols(to, spdyclient.NewUpgraderForStreaming(to), http.MethodPost, q.url, remoteproto.StreamProtocolV4Name)
 	if err == nil {
 		err = c.start()
 	}
 	if err == nil {
 		err = executor.StreamWithContext(ctx, c.options())
 	}
-	c.end(err)
+	if errors.Is(err, context.Canceled) || !to.answered.Load() && (err == nil || ctx.Err() != nil) {
+		err = whyEnded(ctx)
+	}
+	c.end(ctx, err)
 }
 
 // given is a dialer that makes client-go use an existing connection for SPDY.
-type given struct{ up *upstream }
+type given struct {
+	up       *upstream
+	answered atomic.Bool // the runtime has sent something in the error stream: the command's result
+}
 
 func (g *given) RoundTrip(*http.Request) (*http.Response, error) { return g.up.answer, nil }
 
 func (g *given) NewConnection(*http.Response) (httpstream.Connection, error) {
-	return spdy.NewClientConnectionWithPings(g.up, pingUpstream)
+	conn, err := spdy.NewClientConnectionWithPings(g.up, pingUpstream)
+	if err != nil {
+		return nil, err
+	}
+	return heardConnection{conn, g}, nil
+}
+
+// heardConnection is a connection to the runtime that notices whether the command's result comes. client-go takes the end of the error stream for
+// the success of the command, even if the stream had no content because the connection broke.
+type heardConnection struct {
+	httpstream.Connection
+	of *given
+}
+
+func (c heardConnection) CreateStream(headers http.Header) (httpstream.Stream, error) {
+	stream, err := c.Connection.CreateStream(headers)
+	if err != nil || headers.Get(v1.StreamType) != v1.StreamTypeError {
+		return stream, err
+	}
+	return heardStream{stream, c.of}, nil
+}
+
+type heardStream struct {
+	httpstream.Stream
+	of *given
+}
+
+func (s heardStream) Read(b []byte) (int, error) {
+	n, err := s.Stream.Read(b)
+	if n > 0 {
+		s.of.answered.Store(true)
+	}
+	return n, err
 }
 
 // channels transports the streams of a command in the messages of a WebSocket. The first byte of a message names the stream.
@@ -330,21 +372,25 @@ func (c *channels) sendUntil(end time.Time, channel byte, data []byte) error {
 	return m.Close()
 }
 
-// end sends the command's result and a close message.
-func (c *channels) end(err error) {
+// end sends the command's result and a close message. After the end of ctx, the client has less time to read them.
+func (c *channels) end(ctx context.Context, err error) {
 	b, jerr := json.Marshal(statusOf(err))
 	if jerr != nil {
 		return
 	}
-	if c.sendUntil(time.Now().Add(lastWordsTime), remoteproto.StreamErr, b) != nil {
+	within := lastWordsTime
+	if ctx.Err() != nil {
+		within = cutWithin
+	}
+	if c.sendUntil(time.Now().Add(within), remoteproto.StreamErr, b) != nil {
 		return // the client is gone
 	}
-	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
-		time.Now().Add(lastWordsTime))
+	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(within))
 	// Wait until the client has read the result and closed the connection. If the server closed it at once, the result could get lost.
-	_ = c.ws.SetReadDeadline(time.Now().Add(lingerAfterEnd))
+	linger := min(lingerAfterEnd, within)
+	_ = c.ws.SetReadDeadline(time.Now().Add(linger))
 	_ = c.stdinR.Close() // makes receive discard further input
-	t := time.NewTimer(lingerAfterEnd)
+	t := time.NewTimer(linger)
 	defer t.Stop()
 	select {
 	case <-c.gone:

@@ -12,18 +12,18 @@ import (
 )
 
 // /flagz and /statusz answer with text, or with objects of config.k8s.io for clients that accept them. The feature
-// gates ComponentFlagz and ComponentStatusz turn them off; enableDebuggingHandlers does not.
+// gates ComponentFlagz and ComponentStatusz turn them off, and so does enableDebuggingHandlers: false.
 func TestZPages(t *testing.T) {
 	t.Parallel()
-	pages := func(flagz, statusz bool) *bench {
+	pages := func(debugging, flagz, statusz bool) *bench {
 		return newBench(t, func(c *server.Config, _ *bench) {
-			c.Enable = server.Enable{Flagz: flagz, Statusz: statusz}
+			c.Enable = server.Enable{Debugging: debugging, Flagz: flagz, Statusz: statusz}
 			c.Sources = server.Sources{
 				Flags: func() map[string]string { return map[string]string{"v": "2"} }, Version: "v1.36.3", Started: time.Now().Add(-time.Hour),
 			}
 		})
 	}
-	b := pages(true, true)
+	b := pages(true, true, true)
 	const group = ";g=config.k8s.io;v=v1beta1;as="
 	for _, c := range []struct {
 		path, accept string
@@ -66,10 +66,13 @@ func TestZPages(t *testing.T) {
 			}
 		}
 	}
-	off := pages(false, false) // ComponentFlagz=false,ComponentStatusz=false
-	for _, path := range []string{"/flagz", "/statusz"} {
-		if got := off.get(path); got.status != http.StatusNotFound {
-			t.Errorf("%s with its gate off: %d", path, got.status)
+	for what, off := range map[string]*bench{
+		"ComponentFlagz=false,ComponentStatusz=false": pages(true, false, false), "enableDebuggingHandlers: false": pages(false, true, true),
+	} {
+		for _, path := range []string{"/flagz", "/statusz"} {
+			if got := off.get(path); got.status != http.StatusNotFound {
+				t.Errorf("%s with %s: %d", path, what, got.status)
+			}
 		}
 	}
 }

@@ -128,6 +128,8 @@ type Stats struct {
 	totals totals
 	kills  kills
 	mounts atomic.Pointer[mounts]
+
+	summaries, shortSummaries shared // the requests for /stats/summary, and those for CPU and memory alone
 }
 
 // New checks the configuration. It does no IO and starts nothing.
@@ -149,7 +151,8 @@ func New(cfg Config) (*Stats, error) {
 	return &Stats{cfg: cfg, rates: rates{last: map[string]sample{}}, kills: kills{of: map[string]*killed{}}}, nil
 }
 
-// Summary serves /stats/summary; with ?only_cpu_and_memory=true, the answer has only CPU and memory.
+// Summary serves /stats/summary; with ?only_cpu_and_memory=true, the answer has only CPU and memory. Requests that arrive while a summary is being
+// measured get that one.
 func (s *Stats) Summary() http.Handler { return http.HandlerFunc(s.serveSummary) }
 
 // Resource serves /metrics/resource.

@@ -15,7 +15,7 @@ import (
 )
 
 func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
-	want := everything
+	want, measurement := everything, &s.summaries
 	if text := r.URL.Query().Get("only_cpu_and_memory"); text != "" {
 		only, err := strconv.ParseBool(text)
 		if err != nil {
@@ -23,17 +23,22 @@ func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if only {
-			want = cpuAndMemory
+			want, measurement = cpuAndMemory, &s.shortSummaries
 		}
 	}
-	sum := s.summarize(r.Context(), want)
-	w.Header().Set("Content-Type", "application/json")
-	body, err := json.MarshalIndent(sum, "", " ")
+	body, err := measurement.do(r.Context(), func(ctx context.Context) ([]byte, error) {
+		body, err := json.MarshalIndent(s.summarize(ctx, want), "", " ")
+		return append(body, '\n'), err
+	})
+	if r.Context().Err() != nil {
+		return // the client is gone, or the server ends
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write(append(body, '\n')) // ignore the error: the client may be gone
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // ignore the error: the client may be gone
 }
 
 // Read measures everything and returns it in the form of /stats/summary. Eviction and the node status use it.

@@ -35,6 +35,40 @@ func TestRepairsAFieldThatAnotherComponentChanged(t *testing.T) {
 	})
 }
 
+// Another component that changes the status back after each repair does not cause a request per second for ever, and the log says it once. When it stops,
+// the status is right after some time, and the next change is repaired soon again.
+func TestRepairsBackOffWhileAnotherComponentUndoesThem(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	undo := func(p *v1.Pod) { p.Status.Conditions[0].Status = "False" }
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		synctest.Wait()
+		for range 7200 {
+			if condition(a.get("a").Status.Conditions, v1.PodReady).Status == "True" {
+				r.Observe(a.change("a", undo))
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if n := len(a.requests()); n < 10 || n > 30 {
+			t.Errorf("%d requests in an hour, want some but few", n)
+		}
+		if n := strings.Count(r.log.String(), "\n"); n != 1 || !strings.Contains(r.log.String(), "ns/a(uid-a)") {
+			t.Errorf("the log has %d lines, want one that names the pod:\n%s", n, r.log.String())
+		}
+		time.Sleep(10 * time.Minute)
+		if c := condition(a.get("a").Status.Conditions, v1.PodReady); c.Status != "True" {
+			t.Error("the last change was not repaired")
+		}
+		time.Sleep(time.Hour)
+		r.Observe(a.change("a", undo))
+		time.Sleep(2 * time.Second)
+		if c := condition(a.get("a").Status.Conditions, v1.PodReady); c.Status != "True" {
+			t.Error("a change after an hour of rest was not repaired soon")
+		}
+	})
+}
+
 // The control plane considers the node lost and changes a field that the next PATCH does not contain. The answer to that PATCH
 // shows the change, which the writer must still repair.
 func TestRepairsAFieldThatThePatchDidNotContain(t *testing.T) {

@@ -130,6 +130,9 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	var synced time.Duration = -1
 	w.mu.Lock()
 	w.inFlight--
+	if now.Sub(e.wrote) > repairRest {
+		e.repairs = 0
+	}
 	e.inFlight, e.wrote = false, now
 	if e.ended { // Forget was called meanwhile
 		w.mu.Unlock()
@@ -141,6 +144,7 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	case a.err != nil:
 		w.failed(e, j, a, now)
 	case a.pod != nil:
+		w.countRepair(e, j, a.sent)
 		synced = e.acknowledge(j, a.pod, a.sent, now)
 		w.recovered(now)
 		w.schedule(e, now)
@@ -157,6 +161,24 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	case a.over:
 	case synced >= 0:
 		w.cfg.Synced(synced)
+	}
+}
+
+// maxShown is how many bytes of a repair the log shows.
+const maxShown = 512
+
+// countRepair counts a request that was acknowledged if it repairs what another component has changed, and logs once that this goes on.
+func (w *Writer) countRepair(e *entry, j job, sent []byte) {
+	if e.acked != j.version {
+		e.repairs = 0
+		return
+	}
+	if sent == nil || e.repairs >= mostFailures {
+		return
+	}
+	if e.repairs++; e.repairs == manyRepairs {
+		w.cfg.Log.Warn("another component keeps changing the status of a pod that this node writes; it is corrected less and less often: find out who writes it",
+			"pod", j.ref.String(), "correction", strings.ToValidUTF8(string(sent[:min(len(sent), maxShown)]), ""))
 	}
 }
 

@@ -21,7 +21,10 @@ import (
 // The timings of the writer.
 const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
-	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
+	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change; it doubles with each repair in a row
+	repairMax    = 5 * time.Minute        // the longest time between two repairs
+	repairRest   = 2 * repairMax          // after this time without a repair, the next one is the first again
+	manyRepairs  = 5                      // repairs in a row that are logged, because somebody undoes them
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
 	endWithin    = time.Second            // how long the end of the last container of a deleted pod waits for the pod's final status
 	lateWithin   = 10 * time.Second       // like moreWithin, for a pod that waits for other pods to start, or that is being deleted
@@ -112,6 +115,7 @@ type entry struct {
 	rejected uint32   // version that the API rejected
 	refusal  *refusal // set if the API server rejected the version in the field rejected as invalid; otherwise nil
 	failures uint8    // failed requests in a row, at most mostFailures
+	repairs  uint8    // repairs in a row, at most mostFailures: status that another component changed although it was acknowledged
 	alone    alone    // whether the requests of other pods succeed meanwhile
 	final    bool
 	queued   bool
@@ -340,9 +344,11 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		return
 	}
 	repair := e.acked == e.version && !e.needsDelete()
-	if repair && now.Sub(e.wrote) < repairAfter {
-		w.wait(e, e.wrote.Add(repairAfter))
-		return
+	if repair {
+		if at := e.wrote.Add(min(repairAfter<<e.repairs, repairMax)); at.After(now) {
+			w.wait(e, at)
+			return
+		}
 	}
 	if !repair && e.since.Add(lateWithin).After(now) { // nothing waits longer than lateWithin
 		at := e.since.Add(e.patience())

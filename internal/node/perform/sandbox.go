@@ -75,7 +75,7 @@ func (x *Performer) resolverKnown(p *v1.Pod) error {
 func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 	const reason = "FailedCreatePodSandBox"
 	began := time.Now()
-	if job.Action.Attempt > 0 {
+	if job.Observed.NewestSandbox() != nil { // an attempt whose result was not known may have left none
 		x.event(job, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	handler, err := x.handler(ctx, job.Pod)

@@ -90,15 +90,22 @@ func (noClass) RuntimeHandler(context.Context, string) (string, error) {
 	return "", errors.New("no such class")
 }
 
-func TestASecondSandboxHasAnEvent(t *testing.T) {
+// A sandbox that replaces another one has an event that says so. A second attempt alone does not replace one: the result of the first may have been
+// unknown, and none may have come of it.
+func TestASandboxThatReplacesAnotherHasAnEvent(t *testing.T) {
 	t.Parallel()
-	for attempt, want := range []string{"FailedCreatePodSandBox", "SandboxChanged"} {
+	one := &pod.Observed{Sandboxes: []pod.Sandbox{{ID: "s"}}}
+	for _, c := range []struct {
+		attempt uint32
+		was     *pod.Observed
+		want    string
+	}{{0, nil, "FailedCreatePodSandBox"}, {1, &pod.Observed{}, "FailedCreatePodSandBox"}, {1, one, "SandboxChanged"}} {
 		h := &recorder{}
 		x := New(Config{Objects: noClass{}, Recorder: h})
 		p := &v1.Pod{Spec: v1.PodSpec{RuntimeClassName: new("other")}}
-		x.Do(t.Context(), pod.Job{Pod: p, Action: pod.Action{Op: pod.OpRunSandbox, Attempt: uint32(attempt)}})
-		if len(h.events) == 0 || !strings.HasPrefix(h.events[0], want+" ") {
-			t.Errorf("attempt %d: events %q, want %s first", attempt, h.events, want)
+		x.Do(t.Context(), pod.Job{Pod: p, Observed: c.was, Action: pod.Action{Op: pod.OpRunSandbox, Attempt: c.attempt}})
+		if len(h.events) == 0 || !strings.HasPrefix(h.events[0], c.want+" ") {
+			t.Errorf("attempt %d: events %q, want %s first", c.attempt, h.events, c.want)
 		}
 	}
 }

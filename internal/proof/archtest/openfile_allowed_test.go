@@ -19,7 +19,7 @@ var openAllowed = map[opening]string{
 	{"agent/platform.go:readFile", "os.ReadFile"}:                                    adminFile,
 	{"internal/node/nodefacts/resolv.go:Resolver.Read", "os.ReadFile"}:               adminFile,
 	{"cmd/wherry/csr.go:csrFlags.given", "os.ReadFile"}:                              userCommand,
-	{"internal/cli/fleetctl/compare.go:Run.record", "os.Create"}:                     userCommand,
+	{"internal/cli/fleetctl/compare.go:openRecord", "os.OpenFile"}:                   userCommand,
 	{"internal/cli/fleetctl/compare.go:Compare.Run", "os.Open"}:                      userCommand,
 	{"internal/cli/podctl/manifests.go:manifestFiles", "os.ReadDir"}:                 userCommand,
 	{"internal/cli/podctl/manifests.go:manifests.read", "os.Open"}:                   userCommand,
