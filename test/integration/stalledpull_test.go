@@ -29,14 +29,14 @@ type stallingRegistry struct {
 	release chan struct{}
 }
 
-// newStallingRegistry starts a registry whose image has a program, at /program.
-func newStallingRegistry(t *testing.T, program string) *stallingRegistry {
+// newStallingRegistry starts a registry whose image has a program, at /program, and a file of random bytes.
+func newStallingRegistry(t *testing.T, program string, randomBytes int) *stallingRegistry {
 	t.Helper()
 	data, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	random := make([]byte, 4<<20)
+	random := make([]byte, randomBytes)
 	source := rand.NewChaCha8([32]byte{})
 	_, _ = source.Read(random) // it does not fail
 	var raw, packed bytes.Buffer
@@ -139,7 +139,7 @@ func TestPullThatStalls(t *testing.T) {
 	if err := n.waitReady(patience); err != nil {
 		t.Fatal(err)
 	}
-	registry := newStallingRegistry(t, filepath.Join(filepath.Dir(s.env.wherry), "images", "pause"))
+	registry := newStallingRegistry(t, filepath.Join(filepath.Dir(s.env.wherry), "images", "pause"), 4<<20)
 	s.pod("pulls", `containers: [{name: main, image: "`+registry.host+`/stalls:1", command: [/program]}]`, onNode(n))
 	s.event("pulls", "ImagePullStalled", registry.host+"/stalls:1", "no data has arrived for 2m")
 	s.pod("beside", `containers: [{name: main, image: $busybox, command: [sleep, "100000"]}]`, onNode(n))
