@@ -175,6 +175,9 @@ type Deps struct {
 	Failing func() []string
 	// Started is called once by Run, when the node's identity, ports and directories are ready. It must not block. May be nil.
 	Started func()
+	// Acted is called after each action on a pod, such as the start, the stop or the removal of a container, also after one that failed. Between its calls
+	// the agent only watches its pods. It must not block, and is called concurrently. May be nil.
+	Acted func()
 	// Metrics is the registry for the agent's metrics; nil: a new registry.
 	Metrics *prometheus.Registry
 	// Traces receives requests with finished spans (ExportTraceServiceRequest of OTLP) if Config.Kubelet.Tracing keeps any

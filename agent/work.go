@@ -88,11 +88,15 @@ type scheduledPerformer struct {
 	// sandboxes limits how many sandboxes stop at once. Removing the networks and processes of 100 deleted pods uses the
 	// whole machine for ten seconds. Without the limit, a pod that starts in that time would also take ten seconds.
 	sandboxes *work.Turns
+	acted     func() // Deps.Acted
 }
 
 // Do performs an action. Removals, and stops of sandboxes, first wait until the scheduler or the limit allows them. If the agent ends
 // during this wait, the outcome is an error.
 func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
+	if s.acted != nil {
+		defer s.acted()
+	}
 	switch job.Action.Op {
 	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpResize, pod.OpPostStart, pod.OpPreStop:
 		defer s.work.Begin(work.Start).Done()

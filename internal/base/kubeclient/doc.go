@@ -7,6 +7,6 @@
 //
 // The methods of a Resource have the signatures of client-go's typed clients. So a Resource and a typed client both implement the narrow
 // interfaces of the callers: each package declares the methods that it needs. Follow keeps objects up to date by a list and a watch.
-// Everything may be called concurrently. Errors are the unchanged errors of the API (k8s.io/apimachinery/pkg/api/errors) or of the
+// The objects that it passes on share texts and maps (labels, resources), so nobody may write to them. Everything may be called concurrently. Errors are the unchanged errors of the API (k8s.io/apimachinery/pkg/api/errors) or of the
 // connection.
 package kubeclient

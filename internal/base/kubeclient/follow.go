@@ -48,7 +48,7 @@ const (
 func Follow(ctx context.Context, f Followed, longest time.Duration) {
 	wait := time.Duration(0)
 	version := ""
-	shared := texts{}
+	shared := newKnown()
 	for Pause(ctx, wait) {
 		done, lived, next, err := followOnce(ctx, f, version, shared)
 		if done || ctx.Err() != nil {
@@ -74,7 +74,7 @@ func Follow(ctx context.Context, f Followed, longest time.Duration) {
 
 // followOnce lists, if version is empty, and watches until the watch ends. lived is how long the watch lasted. next is
 // the version to continue from; empty: list again.
-func followOnce(ctx context.Context, f Followed, version string, shared texts) (done bool, lived time.Duration, next string, err error) {
+func followOnce(ctx context.Context, f Followed, version string, shared *known) (done bool, lived time.Duration, next string, err error) {
 	if version == "" {
 		var items []runtime.Object
 		if items, version, err = listAll(ctx, f); err != nil {
@@ -136,7 +136,7 @@ func afterError(version string, err error) string {
 }
 
 // drain handles the events of a watch until it ends.
-func drain(ctx context.Context, w watch.Interface, f Followed, version string, shared texts) (done bool, next string, err error) {
+func drain(ctx context.Context, w watch.Interface, f Followed, version string, shared *known) (done bool, next string, err error) {
 	for {
 		var event watch.Event
 		var open bool

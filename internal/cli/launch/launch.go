@@ -46,6 +46,9 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	}
 	started := make(chan struct{})
 	deps.Started = func() { close(started) }
+	resting := time.AfterFunc(settleAfter, settle)
+	defer resting.Stop()
+	deps.Acted = func() { resting.Reset(settleAfter) }
 	a, err := agent.New(c, deps)
 	if err != nil {
 		return err
@@ -59,7 +62,6 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	if profilesContention(&c.Kubelet) {
 		runtime.SetBlockProfileRate(1)
 	}
-	defer time.AfterFunc(settleAfter, settle).Stop()
 	manager, err := sdnotify.Open(os.Getenv)
 	if err != nil {
 		return err

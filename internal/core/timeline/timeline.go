@@ -66,15 +66,18 @@ type Ring struct {
 	dropped int // number of dropped records; the oldest one left is at dropped % maxRecords
 }
 
-// kept is the compact form of a Record: 40 bytes of its own.
+// kept is the compact form of a Record: 24 bytes of its own.
 type kept struct {
-	at   time.Time
+	at   int64 // nanoseconds of Unix time; 0: the record has no time
 	took time.Duration
 	rest unique.Handle[Record] // the record without at and took
 }
 
 func keep(rec Record) kept {
-	k := kept{at: rec.At, took: rec.Took}
+	k := kept{took: rec.Took}
+	if !rec.At.IsZero() {
+		k.at = rec.At.UnixNano()
+	}
 	rec.At, rec.Took = time.Time{}, 0
 	k.rest = unique.Make(rec)
 	return k
@@ -82,7 +85,9 @@ func keep(rec Record) kept {
 
 func (k kept) record() Record {
 	rec := k.rest.Value()
-	rec.At, rec.Took = k.at, k.took
+	if rec.Took = k.took; k.at != 0 {
+		rec.At = time.Unix(0, k.at)
+	}
 	return rec
 }
 
@@ -108,7 +113,7 @@ func (r *Ring) Added() int {
 	return len(r.records) + r.dropped
 }
 
-// Records returns the records, oldest first, and how many older ones were dropped.
+// Records returns the records, oldest first, and how many older ones were dropped. Their times have no monotonic clock reading.
 func (r *Ring) Records() ([]Record, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

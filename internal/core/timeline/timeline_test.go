@@ -95,7 +95,7 @@ func TestRecordsAreACopy(t *testing.T) {
 func TestRecordsComeBackWhole(t *testing.T) {
 	t.Parallel()
 	want := Record{
-		At: time.Now(), Kind: KindEnded, Band: BandReady, Cause: "cause", What: "what", Why: "why", Waited: time.Second, Took: time.Minute, Error: "error",
+		At: time.Now().Round(0), Kind: KindEnded, Band: BandReady, Cause: "cause", What: "what", Why: "why", Waited: time.Second, Took: time.Minute, Error: "error",
 	}
 	var r Ring
 	r.Add(want)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,11 +17,15 @@ type metrics struct {
 	duration  *prometheus.HistogramVec
 	inflight  *prometheus.GaugeVec
 	webSocket *prometheus.CounterVec
+	// checks are made by the first request that needs them, so that a server without requests does not hold them.
+	checks func() *checkMetrics
+}
 
-	// /metrics/slis serves this separate registry: it has only the results of the health checks.
-	slis     *prometheus.Registry
+// checkMetrics are the results of the health checks. They have a registry of their own, which /metrics/slis serves.
+type checkMetrics struct {
+	registry *prometheus.Registry
 	healthy  *prometheus.GaugeVec
-	healthOf *prometheus.CounterVec
+	results  *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -35,14 +40,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		webSocket: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_websocket_streaming_requests_total",
 			Help: "WebSocket requests (exec, attach, portforward) that the node translated."}, []string{"subresource"}),
+		checks: sync.OnceValue(newCheckMetrics),
 	}
-	m.slis = prometheus.NewRegistry()
-	m.healthy = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kubernetes_healthcheck", Help: "1 if the last run of a health check succeeded, 0 if it failed."},
-		[]string{"name", "type"})
-	m.healthOf = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubernetes_healthchecks_total", Help: "Health checks by their results."}, []string{"name", "type", "status"})
-	m.slis.MustRegister(m.healthy, m.healthOf)
 	if reg == nil {
 		return m, nil
 	}
@@ -54,14 +53,28 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
+func newCheckMetrics() *checkMetrics {
+	m := &checkMetrics{
+		registry: prometheus.NewRegistry(),
+		healthy: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubernetes_healthcheck", Help: "1 if the last run of a health check succeeded, 0 if it failed."},
+			[]string{"name", "type"}),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubernetes_healthchecks_total", Help: "Health checks by their results."}, []string{"name", "type", "status"}),
+	}
+	m.registry.MustRegister(m.healthy, m.results)
+	return m
+}
+
 // checked records the result of a health check in the metrics; a nil err means that the check succeeded.
 func (m *metrics) checked(name string, err error) {
 	value, status := 1.0, "success"
 	if err != nil {
 		value, status = 0, "error"
 	}
-	m.healthy.WithLabelValues(name, "healthz").Set(value)
-	m.healthOf.WithLabelValues(name, "healthz", status).Inc()
+	c := m.checks()
+	c.healthy.WithLabelValues(name, "healthz").Set(value)
+	c.results.WithLabelValues(name, "healthz", status).Inc()
 }
 
 // count wraps the handler of a port and counts its requests.
@@ -102,6 +115,11 @@ func methodLabel(method string) string {
 
 func longRunning(path string) bool {
 	return path == "exec" || path == "attach" || path == "portForward" || path == "debug" || path == "console"
+}
+
+// serveSLIs answers /metrics/slis.
+func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request) {
+	serveMetrics(s.metrics.checks().registry).ServeHTTP(w, r)
 }
 
 // serveMetrics serves the metrics of a registry. A collector that fails does not hide the others.

@@ -22,7 +22,7 @@ type Server struct {
 	strangers *strangers
 	settling  settling
 
-	handler, readOnly, health http.Handler
+	handler, readOnly http.Handler
 }
 
 // New returns a server. It fails if a required field is missing, a pattern of Sources.Extra is bad, or the Registerer
@@ -64,7 +64,6 @@ func New(cfg Config) (*Server, error) {
 		_, open := routes()
 		open.ServeHTTP(w, r)
 	}))
-	s.health = s.healthRoutes()
 	return s, nil
 }
 
@@ -88,7 +87,7 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) ReadOnlyHandler() http.Handler { return s.readOnly }
 
 // HealthHandler returns the API of port 10248: /healthz and /healthz/ping, for anybody.
-func (s *Server) HealthHandler() http.Handler { return s.health }
+func (s *Server) HealthHandler() http.Handler { return s.healthRoutes() }
 
 // route is an endpoint: a ServeMux pattern and its handler.
 type route struct {
@@ -120,7 +119,7 @@ func (s *Server) openRoutes() []route {
 		routes = append(routes, route{"/healthz/" + c.Name, serveCheck(c)})
 	}
 	routes = append(routes, route{"GET /pods", http.HandlerFunc(s.servePods)}, route{"GET /pods/{$}", http.HandlerFunc(s.servePods)})
-	routes = append(routes, route{"GET /metrics/slis", serveMetrics(s.metrics.slis)})
+	routes = append(routes, route{"GET /metrics/slis", http.HandlerFunc(s.serveSLIs)})
 	for _, r := range []route{
 		{"GET /stats/summary", src.Stats},
 		{"GET /metrics/resource", src.Resource},

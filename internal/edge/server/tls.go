@@ -1,7 +1,7 @@
 package server
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -23,7 +23,7 @@ type ClientCAs struct {
 
 	mu      sync.Mutex
 	pool    *x509.CertPool
-	raw     []byte
+	sum     [sha256.Size]byte // of the file
 	checked time.Time
 	warned  string
 }
@@ -68,7 +68,8 @@ func (c *ClientCAs) read() error {
 	if err != nil {
 		return fmt.Errorf("read client CA file (authentication.x509.clientCAFile): %w", err)
 	}
-	if c.pool != nil && bytes.Equal(raw, c.raw) {
+	sum := sha256.Sum256(raw)
+	if c.pool != nil && sum == c.sum {
 		return nil
 	}
 	pool := x509.NewCertPool()
@@ -78,7 +79,7 @@ func (c *ClientCAs) read() error {
 	if c.pool != nil {
 		c.log.Info("client CA file changed", "path", c.path)
 	}
-	c.pool, c.raw, c.warned = pool, raw, ""
+	c.pool, c.sum, c.warned = pool, sum, ""
 	return nil
 }
 

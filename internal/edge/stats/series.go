@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -197,8 +196,14 @@ func (d *distributions) Collect(ch chan<- prometheus.Metric) {
 
 // children are the series of a metric with labels. Methods may be called concurrently.
 type children[T any] struct {
-	mu    sync.Mutex
-	byKey map[string]*T // by the values of the labels, joined by separator
+	mu     sync.Mutex
+	sorted []child[T] // by key; a map of one or two series, as most metrics have, would take four times the memory
+}
+
+// child is one series.
+type child[T any] struct {
+	key string // the values of the labels, joined by separator
+	it  *T
 }
 
 // separator separates the values of the labels in a key. This byte never occurs in UTF-8.
@@ -209,15 +214,11 @@ func (c *children[T]) get(labels []string, make func() *T) *T {
 	key := keyOf(labels)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if have := c.byKey[key]; have != nil {
-		return have
+	at, ok := slices.BinarySearchFunc(c.sorted, key, func(have child[T], key string) int { return strings.Compare(have.key, key) })
+	if !ok {
+		c.sorted = slices.Insert(c.sorted, at, child[T]{key, make()})
 	}
-	if c.byKey == nil {
-		c.byKey = map[string]*T{}
-	}
-	added := make()
-	c.byKey[key] = added
-	return added
+	return c.sorted[at].it
 }
 
 // keyOf returns the key of a series. It replaces what is not UTF-8 in a value.
@@ -238,20 +239,16 @@ func labelsOf(key string) []string { return strings.Split(key, separator) }
 func (c *children[T]) forget(matches func(labels []string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key := range c.byKey {
-		if matches(labelsOf(key)) {
-			delete(c.byKey, key)
-		}
-	}
+	c.sorted = slices.DeleteFunc(c.sorted, func(have child[T]) bool { return matches(labelsOf(have.key)) })
 }
 
 // each calls do for each series.
 func (c *children[T]) each(do func(labels []string, it *T)) {
 	c.mu.Lock()
-	all := maps.Clone(c.byKey)
+	all := slices.Clone(c.sorted)
 	c.mu.Unlock()
-	for key, it := range all {
-		do(labelsOf(key), it)
+	for _, have := range all {
+		do(labelsOf(have.key), have.it)
 	}
 }
 

@@ -58,7 +58,7 @@ func (r *Runtime) info(c *container) ContainerInfo {
 	info := ContainerInfo{
 		PodNamespace: c.sb.meta.Namespace, PodName: c.sb.meta.Name, PodUID: c.sb.meta.Uid,
 		Name: c.meta.Name, ID: c.id, Attempt: c.meta.Attempt, Image: c.spec.GetImage(),
-		PodAnnotations: c.sb.annotations, Annotations: c.annotations,
+		PodAnnotations: c.sb.annotations.asMap(), Annotations: c.annotations.asMap(),
 	}
 	if c.started != 0 {
 		info.Running = time.Since(time.Unix(0, c.started))
@@ -71,11 +71,10 @@ func (c *container) note(name string) (string, bool) {
 	if len(c.sb.annotations) == 0 {
 		return "", false
 	}
-	if v, ok := c.sb.annotations[name+"."+c.meta.Name]; ok {
+	if v, ok := c.sb.annotations.get(name + "." + c.meta.Name); ok {
 		return v, true
 	}
-	v, ok := c.sb.annotations[name]
-	return v, ok
+	return c.sb.annotations.get(name)
 }
 
 func (c *container) duration(name string) (time.Duration, bool) {

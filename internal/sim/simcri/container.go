@@ -29,8 +29,8 @@ type container struct {
 	spec        *runtimeapi.ImageSpec
 	image       *image
 	do          *simrules.Do // what a rule says that it does; nil: no rule matches
-	labels      map[string]string
-	annotations map[string]string
+	labels      pairs
+	annotations pairs
 	mounts      []*runtimeapi.Mount
 	env         []*runtimeapi.KeyValue // only with Config.KeepEnv
 	resources   *runtimeapi.LinuxContainerResources
@@ -114,8 +114,8 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	}
 	var err error
 	c := &container{
-		id: id, name: name, sb: s, meta: cfg.Metadata, spec: same(&r.last.spec, cfg.Image), image: img, labels: cfg.Labels,
-		annotations: cfg.Annotations, mounts: cfg.Mounts, resources: same(&r.last.resources, cfg.GetLinux().GetResources()),
+		id: id, name: name, sb: s, meta: cfg.Metadata, spec: same(&r.last.spec, cfg.Image), image: img, labels: pairsOf(cfg.Labels),
+		annotations: pairsOf(cfg.Annotations), mounts: cfg.Mounts, resources: same(&r.last.resources, cfg.GetLinux().GetResources()),
 		stopSignal: cfg.StopSignal, stdin: cfg.Stdin, created: time.Now().UnixNano(),
 		user: r.userOf(cfg.GetLinux().GetSecurityContext(), img),
 	}

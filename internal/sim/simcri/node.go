@@ -129,7 +129,7 @@ func (r *Runtime) ListContainerStats(ctx context.Context, req *runtimeapi.ListCo
 	r.mu.Lock()
 	for _, c := range r.containers {
 		if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING && strings.HasPrefix(c.id, filter.GetId()) &&
-			strings.HasPrefix(c.sb.id, filter.GetPodSandboxId()) && matches(c.labels, filter.GetLabelSelector()) {
+			strings.HasPrefix(c.sb.id, filter.GetPodSandboxId()) && c.labels.match(filter.GetLabelSelector()) {
 			resp.Stats = append(resp.Stats, r.stats(c, now))
 		}
 	}
@@ -165,7 +165,7 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *runtimeapi.ListP
 	now := time.Now()
 	r.mu.Lock()
 	for _, s := range r.sandboxes {
-		if !s.stopped && strings.HasPrefix(s.id, filter.GetId()) && matches(s.labels, filter.GetLabelSelector()) {
+		if !s.stopped && strings.HasPrefix(s.id, filter.GetId()) && s.labels.match(filter.GetLabelSelector()) {
 			resp.Stats = append(resp.Stats, r.podStats(s, now))
 		}
 	}

@@ -18,8 +18,11 @@ func (r *Runtime) ruleOf(c *container) (*simrules.Do, error) {
 	if text, ok := c.note(AnnotationDo); ok {
 		return simrules.ParseDo("annotation "+AnnotationDo, []byte(text))
 	}
+	if r.cfg.Rules == nil {
+		return nil, nil
+	}
 	return r.cfg.Rules.Find(simrules.Subject{
-		Namespace: c.sb.meta.Namespace, Pod: c.sb.meta.Name, Container: c.meta.Name, Image: imageName(c), Labels: c.sb.labels, Annotations: c.sb.annotations,
+		Namespace: c.sb.meta.Namespace, Pod: c.sb.meta.Name, Container: c.meta.Name, Image: imageName(c), Labels: c.sb.labels.asMap(), Annotations: c.sb.annotations.asMap(),
 	}), nil
 }
 

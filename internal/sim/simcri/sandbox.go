@@ -16,8 +16,8 @@ import (
 type sandbox struct {
 	id, name    string
 	meta        *runtimeapi.PodSandboxMetadata
-	labels      map[string]string
-	annotations map[string]string
+	labels      pairs
+	annotations pairs
 	namespaces  *runtimeapi.NamespaceOption
 	hostname    string
 	logDir      string
@@ -110,7 +110,7 @@ func (r *Runtime) makeSandbox(id, name string, cfg *runtimeapi.PodSandboxConfig,
 		return err
 	}
 	s := &sandbox{
-		id: id, name: name, meta: cfg.Metadata, labels: cfg.Labels, annotations: cfg.Annotations,
+		id: id, name: name, meta: cfg.Metadata, labels: pairsOf(cfg.Labels), annotations: pairsOf(cfg.Annotations),
 		namespaces: same(&r.last.namespaces, namespaces), hostname: cfg.Hostname, logDir: cfg.LogDirectory,
 		handler: handler, created: time.Now().UnixNano(),
 	}

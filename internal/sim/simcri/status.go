@@ -7,16 +7,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// matches reports whether labels contain the selector.
-func matches(labels, selector map[string]string) bool {
-	for k, v := range selector {
-		if got, ok := labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
-}
-
 // PodSandboxStatus describes one sandbox. With verbose it adds that the sandbox is simulated.
 func (r *Runtime) PodSandboxStatus(ctx context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	f, err := r.enter(ctx, "PodSandboxStatus", r.ofSandbox(req.PodSandboxId))
@@ -39,8 +29,8 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, req *runtimeapi.PodSandb
 
 func sandboxStatus(s *sandbox) *runtimeapi.PodSandboxStatus {
 	st := &runtimeapi.PodSandboxStatus{
-		Id: s.id, Metadata: s.meta, State: s.state(), CreatedAt: s.created, Labels: s.labels,
-		Annotations: s.annotations, RuntimeHandler: s.handler,
+		Id: s.id, Metadata: s.meta, State: s.state(), CreatedAt: s.created, Labels: s.labels.asMap(),
+		Annotations: s.annotations.asMap(), RuntimeHandler: s.handler,
 		Linux:   &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: s.namespaces}},
 		Network: &runtimeapi.PodSandboxNetworkStatus{},
 	}
@@ -64,13 +54,13 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, req *runtimeapi.ListPodSan
 	r.mu.Lock()
 	resp := &runtimeapi.ListPodSandboxResponse{}
 	for _, s := range r.sandboxes {
-		if (filter.GetId() != "" && !strings.HasPrefix(s.id, filter.Id)) || !matches(s.labels, filter.GetLabelSelector()) ||
+		if (filter.GetId() != "" && !strings.HasPrefix(s.id, filter.Id)) || !s.labels.match(filter.GetLabelSelector()) ||
 			(filter.GetState() != nil && filter.State.State != s.state()) {
 			continue
 		}
 		resp.Items = append(resp.Items, &runtimeapi.PodSandbox{
-			Id: s.id, Metadata: s.meta, State: s.state(), CreatedAt: s.created, Labels: s.labels,
-			Annotations: s.annotations, RuntimeHandler: s.handler,
+			Id: s.id, Metadata: s.meta, State: s.state(), CreatedAt: s.created, Labels: s.labels.asMap(),
+			Annotations: s.annotations.asMap(), RuntimeHandler: s.handler,
 		})
 	}
 	r.mu.Unlock()
@@ -100,7 +90,7 @@ func (r *Runtime) ContainerStatus(ctx context.Context, req *runtimeapi.Container
 func containerStatus(c *container) *runtimeapi.ContainerStatus {
 	st := &runtimeapi.ContainerStatus{
 		Id: c.id, Metadata: c.meta, State: c.state, CreatedAt: c.created, Image: c.spec, ImageId: c.image.id,
-		ImageRef: c.image.ref(), Labels: c.labels, Annotations: c.annotations, Mounts: c.mounts, LogPath: c.logPath,
+		ImageRef: c.image.ref(), Labels: c.labels.asMap(), Annotations: c.annotations.asMap(), Mounts: c.mounts, LogPath: c.logPath,
 		StopSignal: c.stopSignal,
 	}
 	if name := c.image.tag(); name != "" {
@@ -137,13 +127,13 @@ func (r *Runtime) ListContainers(ctx context.Context, req *runtimeapi.ListContai
 	filter := req.GetFilter()
 	resp := &runtimeapi.ListContainersResponse{}
 	add := func(c *container) {
-		if (filter.GetId() != "" && !strings.HasPrefix(c.id, filter.Id)) || !matches(c.labels, filter.GetLabelSelector()) ||
+		if (filter.GetId() != "" && !strings.HasPrefix(c.id, filter.Id)) || !c.labels.match(filter.GetLabelSelector()) ||
 			(filter.GetState() != nil && filter.State.State != c.state) {
 			return
 		}
 		resp.Containers = append(resp.Containers, &runtimeapi.Container{
 			Id: c.id, PodSandboxId: c.sb.id, Metadata: c.meta, Image: c.spec, ImageRef: c.image.id, ImageId: c.image.id,
-			State: c.state, CreatedAt: c.created, Labels: c.labels, Annotations: c.annotations,
+			State: c.state, CreatedAt: c.created, Labels: c.labels.asMap(), Annotations: c.annotations.asMap(),
 		})
 	}
 	r.mu.Lock()

@@ -148,7 +148,7 @@ func (r *Runtime) stats(c *container, now time.Time) *runtimeapi.ContainerStats 
 	cores, memory := c.usage(now)
 	at := now.UnixNano()
 	return &runtimeapi.ContainerStats{
-		Attributes: &runtimeapi.ContainerAttributes{Id: c.id, Metadata: c.meta, Labels: c.labels, Annotations: c.annotations},
+		Attributes: &runtimeapi.ContainerAttributes{Id: c.id, Metadata: c.meta, Labels: c.labels.asMap(), Annotations: c.annotations.asMap()},
 		Cpu: &runtimeapi.CpuUsage{
 			Timestamp: at, UsageCoreNanoSeconds: u64(c.cpuTime(now)), UsageNanoCores: u64(uint64(cores * 1e9)),
 		},
@@ -196,7 +196,7 @@ func (r *Runtime) podStats(s *sandbox, now time.Time) *runtimeapi.PodSandboxStat
 	linux.Memory = &runtimeapi.MemoryUsage{Timestamp: now.UnixNano(), WorkingSetBytes: u64(memory), UsageBytes: u64(memory)}
 	linux.Process.ProcessCount = u64(processes + 1)
 	return &runtimeapi.PodSandboxStats{
-		Attributes: &runtimeapi.PodSandboxAttributes{Id: s.id, Metadata: s.meta, Labels: s.labels, Annotations: s.annotations},
+		Attributes: &runtimeapi.PodSandboxAttributes{Id: s.id, Metadata: s.meta, Labels: s.labels.asMap(), Annotations: s.annotations.asMap()},
 		Linux:      linux,
 	}
 }
