@@ -24,7 +24,7 @@ import (
 
 // opened holds what Run has opened because Deps did not contain it.
 type opened struct {
-	client *identity.Client  // nil: Deps has a client, or there is no API server
+	client *identity.Joining // nil: Deps has a client, or there is no API server
 	server *identity.Serving // nil: the agent has no certificate for the HTTPS API
 	parts  []part
 	fails  []func() error // each function returns the error of a part that fails and is tried again, or nil if the part works
@@ -104,8 +104,9 @@ func (a *Agent) openRuntime(context.Context) error {
 	return nil
 }
 
-// openClient obtains the node's identity, if there is an API server.
-func (a *Agent) openClient(ctx context.Context) error {
+// openClient makes the client of the API server, if there is one. If the node has no identity yet, the agent starts nevertheless, as it does
+// when the API server is away: requests wait until a part of the agent has obtained the identity.
+func (a *Agent) openClient(context.Context) error {
 	if a.deps.Client != nil {
 		return nil
 	}
@@ -113,19 +114,10 @@ func (a *Agent) openClient(ctx context.Context) error {
 		a.log.Info("no kubeconfig: standalone, without an API server")
 		return nil
 	}
-	if a.cfg.BootstrapKubeconfig != "" {
-		err := identity.Bootstrap(ctx, identity.BootstrapConfig{
-			BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, Kubeconfig: a.cfg.Kubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName,
-			Rotate: a.cfg.Kubelet.RotateCertificates, Log: a.log,
-		})
-		if err != nil {
-			return err
-		}
-	}
-	c, err := identity.OpenClient(identity.ClientConfig{
+	c, err := identity.OpenJoining(identity.ClientConfig{
 		Kubeconfig: a.cfg.Kubeconfig, BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName,
 		Rotate: a.cfg.Kubelet.RotateCertificates, Log: a.log,
-		Failed: func() { a.calls.ClientRenewalFailed() }, // a.calls is built before anything runs
+		Failed: func() { a.calls.ClientRenewalFailed() }, Refused: func(err error) { a.offline.refused(err) }, // both are built before anything runs
 	})
 	if err != nil {
 		return err
