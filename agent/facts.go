@@ -261,13 +261,7 @@ func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 		in.Kernel = m.KernelVersion
 	}
 	pr := a.evictor.Newest()
-	for cond, st := range map[v1.NodeConditionType]pressure.Status{
-		v1.NodeMemoryPressure: pr.Memory, v1.NodeDiskPressure: pr.Disk, v1.NodePIDPressure: pr.PID,
-	} {
-		if st == pressure.True {
-			in.Pressure = append(in.Pressure, cond)
-		}
-	}
+	in.Pressure = pr.True()
 	return admit.Admit(in)
 }
 
