@@ -131,7 +131,7 @@ func (a *Agent) openClient(context.Context) error {
 	a.deps.Client = main
 	beats := a.restConfig()
 	beats.QPS = -1
-	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration, time.Duration(k.NodeLeaseDurationSeconds)*time.Second/4)
+	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration, max(time.Duration(k.NodeLeaseDurationSeconds)*time.Second/4, time.Second))
 	a.deps.Heartbeats = beats
 	a.deps.CloseConnections = c.CloseAll
 	return nil

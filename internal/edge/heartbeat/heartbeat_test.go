@@ -491,10 +491,13 @@ func TestConfigIsChecked(t *testing.T) {
 		"Lease ":                   {Nodes: nodes, NodeName: "n", Source: &bench{}},
 		"NodeName":                 {Nodes: nodes, Lease: leases, Source: &bench{}},
 		"Source":                   {Nodes: nodes, Lease: leases, NodeName: "n"},
-		"nodeLeaseDurationSeconds": {Nodes: nodes, Lease: leases, NodeName: "n", Source: &bench{}, LeaseDuration: time.Second},
+		"nodeLeaseDurationSeconds": {Nodes: nodes, Lease: leases, NodeName: "n", Source: &bench{}, LeaseDuration: 999 * time.Millisecond},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}
+	}
+	if _, err := New(Config{Nodes: nodes, Lease: leases, NodeName: "n", Source: &bench{}, LeaseDuration: time.Second}); err != nil {
+		t.Errorf("the shortest lease that the configuration allows: %v", err)
 	}
 }
