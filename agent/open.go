@@ -231,13 +231,27 @@ func (a *Agent) limitProcess(context.Context) error {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("read the limit of open files: %w", err)
 	}
-	if want := uint64(k.MaxOpenFiles); want > limit.Cur {
-		limit.Cur = min(want, limit.Max)
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			a.log.Warn("the limit of open files is not set (maxOpenFiles)", "limit", want, "err", err)
-		}
-	}
+	a.raiseOpenFiles(limit, uint64(k.MaxOpenFiles))
 	return nil
+}
+
+// raiseOpenFiles makes the limit of open files at least want (maxOpenFiles); now is the limit in effect. If want is above the hard limit,
+// that is raised too, which needs CAP_SYS_RESOURCE and is possible up to the kernel's fs.nr_open. If it is refused, the agent takes what it
+// may have, and logs that.
+func (a *Agent) raiseOpenFiles(now unix.Rlimit, want uint64) {
+	if want <= now.Cur {
+		return
+	}
+	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: want, Max: max(want, now.Max)})
+	if err == nil {
+		return
+	}
+	got := now.Cur
+	if want > now.Max && unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: now.Max, Max: now.Max}) == nil {
+		got = now.Max
+	}
+	a.log.Warn("the agent may open fewer files than maxOpenFiles says: raise its hard limit (LimitNOFILE of its systemd unit) or lower maxOpenFiles",
+		"want", want, "limit", got, "err", err)
 }
 
 // setKernel applies the kernel settings that Kubernetes requires (protectKernelDefaults: false). If a setting is refused, for
