@@ -167,11 +167,18 @@ func (c *Cgroups) HugePageSizes() ([]string, error) {
 	return t.hugePageSizes(), nil
 }
 
-// SwapController reports whether cgroups can limit swap. It is valid only after SetUpNode has created the cgroups.
+// SwapController reports whether cgroups can limit swap. It is valid only after SetUpNode has created the cgroups. Without cgroups of QoS
+// classes it asks the agent's own cgroup, because the root of the v2 hierarchy has no limits.
 func (c *Cgroups) SwapController() (bool, error) {
 	t, err := c.hierarchy()
 	if err != nil {
 		return false, err
 	}
-	return t.swap(c.names.qos(v1.PodQOSGuaranteed)), nil
+	group := c.names.qos(v1.PodQOSGuaranteed)
+	if !c.config.PerQOS {
+		if group, err = Own("/proc/self/cgroup"); err != nil {
+			return false, err
+		}
+	}
+	return t.swap(group), nil
 }
