@@ -121,6 +121,8 @@ type Container struct {
 	Image    string // image as in the spec
 	ImageRef string // image reference with digest, or image ID
 	ImageID  string
+	// ImageVolumes are the images that the container has mounted as volumes, as the runtime names them; nil: none.
+	ImageVolumes []string `json:",omitempty"`
 
 	SpecHash string        // value of AnnotationSpecHash
 	Grace    time.Duration // value of AnnotationPodGracePeriod; negative: the annotation is missing

@@ -234,6 +234,11 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 	if cutShort(st) {
 		r.State, r.CutShort = pod.StateCreated, true
 	}
+	for _, m := range st.GetMounts() {
+		if image := m.GetImage().GetImage(); image != "" {
+			r.ImageVolumes = append(r.ImageVolumes, shared(image))
+		}
+	}
 	message := st.GetMessage()
 	if r.State == pod.StateExited && c.cfg.ReadTermination != nil {
 		if m := c.cfg.ReadTermination(st); m != "" || r.ExitCode == 0 {
