@@ -223,7 +223,7 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 		Image:    shared(st.GetImage().GetImage()), ImageRef: shared(st.GetImageRef()), ImageID: shared(st.GetImageId()),
 		SpecHash: a[pod.AnnotationSpecHash], Grace: -1, PreStop: a[pod.AnnotationPreStop] != "", LogPath: st.GetLogPath(),
 		StopSignal: stopSignal(st.GetStopSignal()), User: userOf(st.GetUser().GetLinux()),
-		Actual: crispec.ActualSize(st.GetResources().GetLinux()),
+		Actual: crispec.ActualSize(st.GetResources().GetLinux()), LeastCPULimit: crispec.LeastCPULimit(st.GetResources().GetLinux()),
 	}
 	if spec := st.GetImage().GetUserSpecifiedImage(); spec != "" {
 		r.Image = shared(spec)
