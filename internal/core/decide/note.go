@@ -61,6 +61,9 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 			kept = cm.noteSize(o.ID, o.Action.Size) || cm.Kind != pod.KindMain
 		}
 	case pod.OpPostStart:
+		if p != nil && pod.IsStatic(p) && cm.AttemptKnown && cm.Attempts <= cm.HighestAttempt {
+			cm.Attempts, kept = cm.HighestAttempt+1, true
+		}
 		kept = m.Ensure(o.Action.Container).notePostStart(o)
 	case pod.OpPreStop:
 		m.Ensure(o.Action.Container).PreStoppedID, kept = o.Action.ID, true

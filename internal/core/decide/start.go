@@ -115,7 +115,8 @@ func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	return stepBusy
 }
 
-// nextAttempt returns a number that is greater than every attempt that exists or may exist in the runtime, or that the API status shows.
+// nextAttempt returns a number that is greater than every attempt that exists or may exist in the runtime, or that the API status or, for
+// a static pod, the checkpoint shows.
 func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	var attempt uint32
 	if inst := t.in.Observed.Newest(name); inst != nil {
@@ -124,6 +125,7 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	if cm.AttemptKnown {
 		attempt = max(attempt, cm.HighestAttempt+1)
 	}
+	attempt = max(attempt, cm.Attempts)
 	if st := pod.StatusOf(&t.in.Pod.Status, name); st != nil {
 		reported := uint32(max(st.RestartCount, 0))
 		if st.ContainerID != "" {
