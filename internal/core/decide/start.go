@@ -31,7 +31,7 @@ func (t *turn) advance(c *v1.Container, inst *pod.Container, first pod.Why, hold
 	}
 	cm := t.memory(c.Name)
 	if inst == nil {
-		if !t.passed(t.owed(c.Name, cm)) { // the last instance was removed, for example by a RestartAllContainers rule, but its back-off goes on
+		if !t.passed(t.vanishedUntil(cm)) {
 			return stepWait
 		}
 		return t.start(c, cm, first, hold)
