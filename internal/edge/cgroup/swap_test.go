@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,29 +13,28 @@ import (
 // real cgroups here, so that the test needs neither root nor v2.
 func TestSwapControllerWithoutClassesOfPods(t *testing.T) {
 	t.Parallel()
-	own, err := Own("/proc/self/cgroup")
-	if err != nil {
-		t.Skip(err)
-	}
-	for _, perQOS := range []bool{true, false} {
-		c := New(Config{PerQOS: perQOS, Driver: "cgroupfs"})
-		c.tree = &hierarchy{v2: true, mounts: map[string]string{"": t.TempDir()}}
-		group := own
-		if perQOS {
+	for _, version := range []struct{ v1, perQOS bool }{{false, true}, {false, false}, {true, true}, {true, false}} {
+		c := New(Config{PerQOS: version.perQOS, Driver: "cgroupfs"})
+		dir, file := t.TempDir(), "memory.swap.max"
+		c.tree, c.self = &hierarchy{v2: true, mounts: map[string]string{"": dir}}, filepath.Join(dir, "self")
+		group := "/agent"
+		if version.v1 {
+			c.tree, file, group = &hierarchy{mounts: map[string]string{"memory": dir}}, "memory.memsw.limit_in_bytes", "/"
+		}
+		if version.perQOS {
 			group = c.names.qos(v1.PodQOSGuaranteed)
 		}
-		dir := c.tree.dir("memory", group)
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := errors.Join(os.WriteFile(c.self, []byte("0::/agent\n"), 0o600), os.MkdirAll(filepath.Join(dir, group), 0o700)); err != nil {
 			t.Fatal(err)
 		}
 		if can, err := c.SwapController(); can || err != nil {
-			t.Errorf("cgroupsPerQOS %t, without memory.swap.max: %t, %v", perQOS, can, err)
+			t.Errorf("%+v, without %s: %t, %v", version, file, can, err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("max\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, group, file), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if can, err := c.SwapController(); !can || err != nil {
-			t.Errorf("cgroupsPerQOS %t, with memory.swap.max: %t, %v", perQOS, can, err)
+			t.Errorf("%+v, with %s: %t, %v", version, file, can, err)
 		}
 	}
 }
