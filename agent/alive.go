@@ -26,6 +26,9 @@ func (a *Agent) Summary() string {
 	ready := "" // a standalone node reports no readiness
 	if a.heartbeat != nil {
 		ready = ", not known to the API server yet"
+		if c := a.opened.client; c != nil && c.Awaited() {
+			ready = ", waits for its client certificate"
+		}
 		if n := a.heartbeat.Node(); n != nil {
 			ready = ", not ready"
 			if nodestatus.Ready(n) {

@@ -173,7 +173,8 @@ type Deps struct {
 	// certificate on a full disk. The node's Ready condition names them. It is called periodically and concurrently; nil: there
 	// are none.
 	Failing func() []string
-	// Started is called once by Run, when the node's identity, ports and directories are ready. It must not block. May be nil.
+	// Started is called once by Run, when the node's ports and directories are ready. The node may still wait for its identity then (TLS
+	// bootstrap); it already runs the pods that do not come from the API server. It must not block. May be nil.
 	Started func()
 	// Acted is called after each action on a pod, such as the start, the stop or the removal of a container, also after one that failed. Between its calls
 	// the agent only watches its pods. It must not block, and is called concurrently. May be nil.

@@ -32,7 +32,7 @@ func (a *Agent) buildEvictor() error {
 	a.evictor = evictor.New(evictor.Config{
 		Policy:  a.evictionPolicy(&a.cfg.Kubelet, a.settings.Thresholds),
 		Signals: a.platform.signals, Layout: a.diskLayout, Pods: a.loop, Usage: a.podUsage,
-		RemoveImages: a.collector.RemoveUnused, NodeEvent: a.events.NodeEvent, Changed: a.pressureChanged, Acted: a.metrics.EvictionMeasured, Log: a.log,
+		RemoveImages: a.collector.RemoveUnused, Spare: a.sparesImages, NodeEvent: a.events.NodeEvent, Changed: a.pressureChanged, Acted: a.metrics.EvictionMeasured, Log: a.log,
 	})
 	return nil
 }
@@ -75,7 +75,7 @@ func (a *Agent) buildCollector() error {
 	cfg := imagegc.Config{
 		Policy: imagePolicy(&a.cfg.Kubelet), Images: collectable{a}, Observed: a.pleg.List, Desired: a.pods.List, Disk: a.imageDisk,
 		Keep:      func(name string) bool { return a.keptImages.Load().Has(name) },
-		Ready:     func() bool { return a.pods.Ready() && a.pleg.Synced() },
+		Ready:     a.sparesImages,
 		NodeEvent: a.events.NodeEvent, Collected: a.metrics.ImageCollected, Log: a.log,
 	}
 	if a.deps.Machine.real {
@@ -86,6 +86,16 @@ func (a *Agent) buildCollector() error {
 	}
 	a.collector = imagegc.New(cfg)
 	return nil
+}
+
+// awaitsPods is how long the agent waits for all sources of pods before it removes images that only a pod of a silent source may need.
+const awaitsPods = time.Minute
+
+// sparesImages reports whether the node can spare the images that no container uses and that no known pod needs. That is so once all sources of
+// pods have answered. If one is silent for long, as the API server is in an outage, a disk that is short does not wait for it: the images of all
+// containers are kept, also of those whose pods are not known, and such a pod pulls another image again when it needs it.
+func (a *Agent) sparesImages() bool {
+	return a.pleg.Synced() && (a.pods.Ready() || a.pods.Awaits() && time.Since(a.began) > awaitsPods)
 }
 
 // imageDisk returns the size of the file system of images and its free space.

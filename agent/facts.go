@@ -230,15 +230,15 @@ func (a *Agent) runtimeName() string { return a.runtime.Facts().Name }
 // imageDir returns the directory where the runtime keeps images; "": not known yet.
 func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
 
-// nodeKnownWithin is how long admission waits for the Node from the API.
+// nodeKnownWithin is how long admission waits for the Node from the API (Agent.nodeWithin).
 const nodeKnownWithin = 30 * time.Second
 
 // nodeKnown reports whether admission may decide about pods now. A new agent must not refuse a pod because of labels of the Node that it
-// has not read yet. If there is still no Node after nodeKnownWithin, admission uses the Node that would be registered. nodeKnown is also
+// has not read yet. If there is still no Node after nodeWithin, admission uses the Node that would be registered. nodeKnown is also
 // false until the manifests of static pods have been read, so that no other pod gets the resources that a static pod needs.
 func (a *Agent) nodeKnown() bool {
 	known := a.heartbeat == nil || a.heartbeat.Node() != nil || a.offline.node(nil) != nil
-	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin
+	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > a.nodeWithin
 }
 
 // nodeSince reports whether the Node was read after t. It is also true for an agent without
@@ -261,13 +261,7 @@ func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 		in.Kernel = m.KernelVersion
 	}
 	pr := a.evictor.Newest()
-	for cond, st := range map[v1.NodeConditionType]pressure.Status{
-		v1.NodeMemoryPressure: pr.Memory, v1.NodeDiskPressure: pr.Disk, v1.NodePIDPressure: pr.PID,
-	} {
-		if st == pressure.True {
-			in.Pressure = append(in.Pressure, cond)
-		}
-	}
+	in.Pressure = pr.True()
 	return admit.Admit(in)
 }
 

@@ -129,6 +129,13 @@ func (o *offlineStart) contact() func(error) {
 	return o.keeper.Contact
 }
 
+// refused notes whether the API server answers a node that has no identity yet, and does not accept it; nil: it does not answer.
+func (o *offlineStart) refused(err error) {
+	if o.keeper != nil {
+		o.keeper.Refused(err)
+	}
+}
+
 // node returns the Node of the record, with the addresses of the measured Node; nil: the node has not started from a record. measured
 // may be nil.
 func (o *offlineStart) node(measured *v1.Node) *v1.Node {

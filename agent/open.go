@@ -24,7 +24,7 @@ import (
 
 // opened holds what Run has opened because Deps did not contain it.
 type opened struct {
-	client *identity.Client  // nil: Deps has a client, or there is no API server
+	client *identity.Joining // nil: Deps has a client, or there is no API server
 	server *identity.Serving // nil: the agent has no certificate for the HTTPS API
 	parts  []part
 	fails  []func() error // each function returns the error of a part that fails and is tried again, or nil if the part works
@@ -104,8 +104,9 @@ func (a *Agent) openRuntime(context.Context) error {
 	return nil
 }
 
-// openClient obtains the node's identity, if there is an API server.
-func (a *Agent) openClient(ctx context.Context) error {
+// openClient makes the client of the API server, if there is one. If the node has no identity yet, the agent starts nevertheless, as it does
+// when the API server is away: requests wait until a part of the agent has obtained the identity.
+func (a *Agent) openClient(context.Context) error {
 	if a.deps.Client != nil {
 		return nil
 	}
@@ -113,19 +114,10 @@ func (a *Agent) openClient(ctx context.Context) error {
 		a.log.Info("no kubeconfig: standalone, without an API server")
 		return nil
 	}
-	if a.cfg.BootstrapKubeconfig != "" {
-		err := identity.Bootstrap(ctx, identity.BootstrapConfig{
-			BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, Kubeconfig: a.cfg.Kubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName,
-			Rotate: a.cfg.Kubelet.RotateCertificates, Log: a.log,
-		})
-		if err != nil {
-			return err
-		}
-	}
-	c, err := identity.OpenClient(identity.ClientConfig{
+	c, err := identity.OpenJoining(identity.ClientConfig{
 		Kubeconfig: a.cfg.Kubeconfig, BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName,
 		Rotate: a.cfg.Kubelet.RotateCertificates, Log: a.log,
-		Failed: func() { a.calls.ClientRenewalFailed() }, // a.calls is built before anything runs
+		Failed: func() { a.calls.ClientRenewalFailed() }, Refused: func(err error) { a.offline.refused(err) }, // both are built before anything runs
 	})
 	if err != nil {
 		return err
@@ -139,7 +131,7 @@ func (a *Agent) openClient(ctx context.Context) error {
 	a.deps.Client = main
 	beats := a.restConfig()
 	beats.QPS = -1
-	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration, time.Duration(k.NodeLeaseDurationSeconds)*time.Second/4)
+	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration, max(time.Duration(k.NodeLeaseDurationSeconds)*time.Second/4, time.Second))
 	a.deps.Heartbeats = beats
 	a.deps.CloseConnections = c.CloseAll
 	return nil
@@ -239,13 +231,27 @@ func (a *Agent) limitProcess(context.Context) error {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("read the limit of open files: %w", err)
 	}
-	if want := uint64(k.MaxOpenFiles); want > limit.Cur {
-		limit.Cur = min(want, limit.Max)
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			a.log.Warn("the limit of open files is not set (maxOpenFiles)", "limit", want, "err", err)
-		}
-	}
+	a.raiseOpenFiles(limit, uint64(k.MaxOpenFiles))
 	return nil
+}
+
+// raiseOpenFiles makes the limit of open files at least want (maxOpenFiles); now is the limit in effect. If want is above the hard limit,
+// that is raised too, which needs CAP_SYS_RESOURCE and is possible up to the kernel's fs.nr_open. If it is refused, the agent takes what it
+// may have, and logs that.
+func (a *Agent) raiseOpenFiles(now unix.Rlimit, want uint64) {
+	if want <= now.Cur {
+		return
+	}
+	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: want, Max: max(want, now.Max)})
+	if err == nil {
+		return
+	}
+	got := now.Cur
+	if want > now.Max && unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: now.Max, Max: now.Max}) == nil {
+		got = now.Max
+	}
+	a.log.Warn("the agent may open fewer files than maxOpenFiles says: raise its hard limit (LimitNOFILE of its systemd unit) or lower maxOpenFiles",
+		"want", want, "limit", got, "err", err)
 }
 
 // setKernel applies the kernel settings that Kubernetes requires (protectKernelDefaults: false). If a setting is refused, for

@@ -231,3 +231,30 @@ func TestKernelSettings(t *testing.T) {
 		}
 	}
 }
+
+// maxOpenFiles above what the kernel grants is not cut silently: the agent takes what it may have and says how many that is.
+func TestFewerOpenFilesThanConfigured(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }()
+	low := unix.Rlimit{Cur: limit.Max / 2, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	n := &Agent{log: slog.New(slog.NewTextHandler(&log, nil))}
+	n.raiseOpenFiles(low, 1<<40) // more than fs.nr_open of any machine
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil || now.Cur != limit.Max || now.Max != limit.Max {
+		t.Errorf("limit %v, want %v, %v", now, limit, err)
+	}
+	if want := "want=" + strconv.Itoa(1<<40) + " limit=" + strconv.FormatUint(limit.Max, 10); !strings.Contains(log.String(), "fewer files than maxOpenFiles says") || !strings.Contains(log.String(), want) {
+		t.Errorf("log: %s", log.String())
+	}
+	log.Reset()
+	if n.raiseOpenFiles(low, low.Cur); log.Len() > 0 {
+		t.Errorf("enough already, and it logs: %s", log.String())
+	}
+}

@@ -161,6 +161,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 		Pods: func(enough uint64) (uint64, bool) { return a.stats.PodsUsed(enough) }, PodsMemory: a.podsMemory, Wanted: a.podsWanted, AllAddresses: slices.ContainsFunc(a.cfg.NodeIPs, func(ip netip.Addr) bool { return !ip.IsUnspecified() }),
 	}
 	real.LayerDir = a.layerDir
+	a.opened.closes = append(a.opened.closes, real.Close)
 	g.machine, g.signals = real, real.Signals
 	if registry := a.buildVolumes(g, a.cfg.RootDir, host, csi.Socket, refresh); registry != nil {
 		g.drivers = append(g.drivers, part{name: "plugins", run: plugin.New(plugin.Config{

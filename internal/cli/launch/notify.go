@@ -72,7 +72,7 @@ func (n *notifier) run(ctx context.Context) {
 }
 
 // awaitStart waits until the node has started; false: ctx has ended before. Meanwhile it tells the watchdog that the process
-// is alive, because a process that waits for its identity is not stuck.
+// is alive, because a process that waits, for example for its runtime, is not stuck.
 func (n *notifier) awaitStart(ctx context.Context, every time.Duration) bool {
 	patience := time.After(startsFor)
 	tick := time.NewTicker(every)

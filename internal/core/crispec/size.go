@@ -69,6 +69,15 @@ func PodSize(p *v1.Pod) pod.Size {
 	return s
 }
 
+// LeastCPULimit returns the CPU limit, in thousandths, that a container has with the smallest quota; 0: the runtime does not report the
+// container's period.
+func LeastCPULimit(r *runtimeapi.LinuxContainerResources) int64 {
+	if period := r.GetCpuPeriod(); period > 0 {
+		return minQuota * 1000 / period
+	}
+	return 0
+}
+
 // ActualSize returns the size of a container that a runtime reports. A field is zero if the runtime did not report it.
 func ActualSize(r *runtimeapi.LinuxContainerResources) pod.Size {
 	var s pod.Size

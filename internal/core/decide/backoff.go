@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -32,13 +33,33 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	if from.IsZero() || from.After(t.in.Now) { // the runtime does not report the time of the end, or the clock was set back
 		from = t.in.Now
 	}
+	return t.crashed(c.ID, cm, from, !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= pol.BackOffReset)
+}
+
+// crashed records that an instance of a container ended at from, and returns when the next one may start. anew makes the back-off start over.
+func (t *turn) crashed(id string, cm *ContainerMemory, from time.Time, anew bool) time.Time {
+	pol := t.in.Policy
 	delay := min(cm.CrashDelay, pol.BackOffMax)
-	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= pol.BackOffReset {
+	if anew {
 		delay = 0
 	}
-	crash := Crash{Name: c.Name, ID: c.ID, Until: from.Add(delay), Next: next(delay, pol.BackOffInitial, pol.BackOffMax)}
+	crash := Crash{Name: cm.Name, ID: id, Until: from.Add(delay), Next: next(delay, pol.BackOffInitial, pol.BackOffMax)}
 	t.plan.Crashes = append(t.plan.Crashes, crash)
 	return crash.Until
+}
+
+// vanishedUntil returns when a container may start of which the runtime has no instance. If this agent has created one, the runtime has lost it.
+// That counts as an end, with the same back-off: otherwise a runtime that loses each container right after its start would be asked for new ones
+// without a pause. How long the instance ran is not known, but at least since the last action on the pod.
+func (t *turn) vanishedUntil(cm *ContainerMemory) time.Time {
+	id := cm.SizedID
+	if id == "" || id == cm.CrashedID || id == cm.StartFailedID || t.stale || slices.ContainsFunc(t.in.Observed.Containers, func(c pod.Container) bool { return c.ID == id }) {
+		return t.owed(cm.Name, cm) // the last instance was removed, for example by a RestartAllContainers rule, but its back-off goes on
+	}
+	if cause, replaced := cm.replaced(id); replaced && !crash(cause) {
+		return time.Time{}
+	}
+	return t.crashed(id, cm, t.in.Now, t.in.Now.Sub(t.in.Memory.LastOutcome) >= t.in.Policy.BackOffReset)
 }
 
 // owed returns when the present back-off of a container ends. It was computed from the wall clock, because the runtime's times have no other.

@@ -106,9 +106,13 @@ type ContainerLearned struct {
 	PostStartFailed bool   `json:",omitzero"`
 	// PreStoppedID is the container whose preStop hook has been run.
 	PreStoppedID string `json:",omitzero"`
-	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size.
+	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size. Both are empty after the agent has
+	// removed the container.
 	SizedID string   `json:",omitzero"`
 	Size    pod.Size `json:",omitzero"`
+	// Attempts is one more than the highest attempt that an agent may have created, for a static pod; 0: none, or the pod is not static. (Those of
+	// other pods are in the API status.) The next agent counts on from it even if the runtime has lost its state, because the logs are still there.
+	Attempts uint32 `json:",omitzero"`
 }
 
 // PodTries is what this agent has tried: which actions succeeded and need no repetition, and when failed ones may be tried again.
@@ -310,9 +314,9 @@ func (m *Memory) Clone() Memory {
 func (m *Memory) Next() *Memory {
 	next := &Memory{}
 	for i := range m.Containers {
-		if c := &m.Containers[i]; c.AttemptKnown {
+		if c := &m.Containers[i]; c.AttemptKnown || c.Attempts > 0 {
 			cm := next.Ensure(c.Name)
-			cm.HighestAttempt, cm.AttemptKnown = c.HighestAttempt, true
+			cm.HighestAttempt, cm.AttemptKnown, cm.Attempts = c.HighestAttempt, c.AttemptKnown, c.Attempts
 		}
 	}
 	return next

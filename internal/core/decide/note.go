@@ -44,6 +44,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		if o.Err == nil {
 			m.StoppedSandboxes = slices.DeleteFunc(m.StoppedSandboxes, func(id string) bool { return id == o.Action.ID })
 			m.Ends.removed(o.Action.ID)
+			m.removed(o.Action.ID)
 		}
 		m.noteRetry(o, pol, false)
 	case pod.OpPullImage:
@@ -60,6 +61,9 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		if o.ID != "" && o.Action.ID == "" { // the action created the container, so it also gave the container its size
 			kept = cm.noteSize(o.ID, o.Action.Size) || cm.Kind != pod.KindMain
 		}
+		if p != nil && pod.IsStatic(p) && cm.AttemptKnown && cm.Attempts <= cm.HighestAttempt {
+			cm.Attempts, kept = cm.HighestAttempt+1, true
+		}
 	case pod.OpPostStart:
 		kept = m.Ensure(o.Action.Container).notePostStart(o)
 	case pod.OpPreStop:
@@ -74,6 +78,15 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		m.LastOutcome = o.Ended
 	}
 	return kept
+}
+
+// removed forgets a container that the agent itself has removed, so that it does not count as one that the runtime has lost.
+func (m *Memory) removed(id string) {
+	for i := range m.Containers {
+		if cm := &m.Containers[i]; cm.SizedID == id {
+			cm.SizedID, cm.Size, cm.SizeGiven = "", pod.Size{}, false
+		}
+	}
 }
 
 // noteRetry sets the wait before an action of the same kind may act on the same object again. After a success it drops the wait.

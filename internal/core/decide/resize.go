@@ -200,11 +200,11 @@ func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, dif
 	want, cm := t.size(c.Name), t.memory(c.Name)
 	switch {
 	case cm.SizedID != inst.ID:
-		have = want.Shown(inst.Actual)
+		have = want.Shown(inst.Actual, inst.LeastCPULimit)
 	case cm.SizeGiven:
 		have = cm.Size
 	default:
-		have = cm.Size.Shown(inst.Actual)
+		have = cm.Size.Shown(inst.Actual, inst.LeastCPULimit)
 	}
 	if have == want || t.isInit(c) && !pod.IsSidecar(c) && resizeRestarts(c, have, want) {
 		return pod.Size{}, false

@@ -58,6 +58,8 @@ func (s *story) podOption(opt string) {
 		s.pod.Spec.TerminationGracePeriodSeconds = &n
 	case "activeDeadline":
 		s.pod.Spec.ActiveDeadlineSeconds = &n
+	case "static":
+		s.pod.Annotations = map[string]string{pod.AnnotationSource: pod.SourceFile.String()}
 	case "hostNetwork":
 		s.pod.Spec.HostNetwork = true
 	case "phase":

@@ -31,7 +31,7 @@ func (t *turn) advance(c *v1.Container, inst *pod.Container, first pod.Why, hold
 	}
 	cm := t.memory(c.Name)
 	if inst == nil {
-		if !t.passed(t.owed(c.Name, cm)) { // the last instance was removed, for example by a RestartAllContainers rule, but its back-off goes on
+		if !t.passed(t.vanishedUntil(cm)) {
 			return stepWait
 		}
 		return t.start(c, cm, first, hold)
@@ -115,7 +115,8 @@ func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	return stepBusy
 }
 
-// nextAttempt returns a number that is greater than every attempt that exists or may exist in the runtime, or that the API status shows.
+// nextAttempt returns a number that is greater than every attempt that exists or may exist in the runtime, or that the API status or, for
+// a static pod, the checkpoint shows.
 func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	var attempt uint32
 	if inst := t.in.Observed.Newest(name); inst != nil {
@@ -124,6 +125,7 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	if cm.AttemptKnown {
 		attempt = max(attempt, following(cm.HighestAttempt))
 	}
+	attempt = max(attempt, cm.Attempts)
 	if st := pod.StatusOf(&t.in.Pod.Status, name); st != nil {
 		reported := uint32(max(st.RestartCount, 0))
 		if st.ContainerID != "" {

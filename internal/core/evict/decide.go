@@ -48,8 +48,11 @@ func Decide(in Input) Plan {
 	p.State.pressure = p.Pressure.State
 	p.wake(p.Pressure.Next)
 	p.forget()
-	if in.Hold {
+	switch p.State.held = in.Hold; {
+	case in.Hold && !in.Spare:
 		return p
+	case in.Previous.held && !in.Hold: // what was tried without the pods says nothing about what can be done with them
+		p.State.tried, p.State.stuck = nil, nil
 	}
 	waits := p.waits(&in)
 	if waits && !p.presses() {
@@ -165,6 +168,10 @@ func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 		p.Why = fmt.Sprintf("%s: removes %s before a pod has to go", Shortage(c), steps)
 		set(&p.State.tried, s, attempt{times: last.times + 1, available: c.Observed.Available})
 		return true
+	}
+	if in.Hold {
+		p.giveUp(in, c)
+		return false
 	}
 	if in.Measured&use == 0 {
 		if again := p.State.blind[s].last.Add(blindStep); in.Now.Before(again) {

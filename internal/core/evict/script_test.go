@@ -37,6 +37,8 @@ type node struct {
 	frees   map[pressure.Signal]int64 // how much the next Reclaim frees
 	tried   *evict.Tried
 	next    evict.Tried
+	hold    bool
+	spare   bool
 	more    int // how many reclaims after the next one free the same amount
 	state   evict.State
 	now     time.Time
@@ -117,6 +119,10 @@ func (s *node) command(f []string) {
 		}
 	case "ended": // the pod uses no resources of the node any more
 		s.pods = slices.DeleteFunc(s.pods, func(p evict.Pod) bool { return p.Pod.Name == f[1] })
+	case "unknown-pods": // unknown-pods [for-long]: the node does not know its pods, and may remove what no container uses
+		s.hold, s.spare = true, len(f) > 1
+	case "known-pods":
+		s.hold, s.spare = false, false
 	case "restart": // the agent is restarted
 		s.state, s.tried = evict.State{}, nil
 	case "look":
@@ -209,6 +215,7 @@ func (s *node) look() {
 	var measured evict.Use
 	for range 10 {
 		in := evict.Input{
+			Hold: s.hold, Spare: s.spare,
 			Policy: &s.policy, Signals: s.signals, Layout: s.layout, Pods: s.pods, Measured: measured, Tried: s.tried, VictimEnded: gone(s.pods, s.state.Victim()), Previous: s.state, Now: s.now,
 		}
 		plan := evict.Decide(in)

@@ -42,8 +42,10 @@ type Input struct {
 	Busy bool
 	// Tried contains what all Reclaims since the last eviction have removed; nil: there was no Reclaim.
 	Tried *Tried
-	// Hold is set while the node does not know its pods yet. Decide then plans nothing; only the conditions change.
-	Hold bool
+	// Hold is set while the node does not know its pods yet. Decide then evicts none, because one that it does not know may use more. It
+	// plans nothing at all; only the conditions change. Spare is set beside Hold once the node has waited long for its pods: Decide then plans the
+	// removal of dead containers, and of images that no container uses.
+	Hold, Spare bool
 	// VictimEnded is set once the pod that was evicted last uses no resources of the node any more. The caller measures Signals after
 	// that.
 	VictimEnded bool
@@ -158,6 +160,7 @@ type State struct {
 	tried    map[pressure.Signal]attempt   // the attempts to reclaim since the last eviction
 	stuck    map[pressure.Signal]dead      // shortages for which the node has found no pod to evict, by signal
 	blind    map[pressure.Signal]blindness // since when pods could not be measured completely, by signal
+	held     bool                          // the node did not know its pods
 }
 
 // dead describes a dead end: a shortage for which nothing could be removed and no pod could be evicted.

@@ -121,6 +121,8 @@ type Container struct {
 	Image    string // image as in the spec
 	ImageRef string // image reference with digest, or image ID
 	ImageID  string
+	// ImageVolumes are the images that the container has mounted as volumes, as the runtime names them; nil: none.
+	ImageVolumes []string `json:",omitempty"`
 
 	SpecHash string        // value of AnnotationSpecHash
 	Grace    time.Duration // value of AnnotationPodGracePeriod; negative: the annotation is missing
@@ -132,6 +134,9 @@ type Container struct {
 	// Actual has the resources that the runtime reports. A part is zero if the runtime does not report it. (Runtimes do not know
 	// memory requests.)
 	Actual Size
+	// LeastCPULimit is the smallest CPU limit that the kernel can enforce in the container's period (cpuCFSQuotaPeriod), in thousandths: a smaller
+	// one has this effect, and is reported as this one. 0: the runtime does not report the period.
+	LeastCPULimit int64 `json:",omitzero"`
 }
 
 // Said is the reason and the message with which a container ended.

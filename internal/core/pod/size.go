@@ -56,7 +56,7 @@ func (s Size) Grown(o Size) Size {
 func (s Size) Shrinks(o Size) bool { return o.Grown(s) != o }
 
 // These are the smallest values that the kernel accepts, and the largest request, in thousandths of a CPU. If a smaller or larger value is
-// set, the kernel reports these.
+// set, the kernel reports these. The smallest limit is that of the default period, 100 ms.
 const (
 	leastCPURequest = 2
 	leastCPULimit   = 10
@@ -64,8 +64,8 @@ const (
 )
 
 // Shown returns s with the values that a runtime reports for a container. Fields that the runtime does not report (zero) stay,
-// and so do fields in which the difference is only the kernel's rounding or its bounds.
-func (s Size) Shown(actual Size) Size {
+// and so do fields in which the difference is only the kernel's rounding or its bounds. leastLimit is Container.LeastCPULimit.
+func (s Size) Shown(actual Size, leastLimit int64) Size {
 	pick := func(want *int64, got, least int64) {
 		if got == 0 || (*want <= least && got <= least) || (*want-got <= 1 && got-*want <= 1) {
 			return // equal except for the rounding of the kernel
@@ -75,7 +75,7 @@ func (s Size) Shown(actual Size) Size {
 	if s.CPURequest < mostCPURequest || actual.CPURequest < mostCPURequest {
 		pick(&s.CPURequest, actual.CPURequest, leastCPURequest)
 	}
-	pick(&s.CPULimit, actual.CPULimit, leastCPULimit)
+	pick(&s.CPULimit, actual.CPULimit, max(leastCPULimit, leastLimit))
 	if actual.MemoryLimit != 0 {
 		s.MemoryLimit = actual.MemoryLimit
 	}

@@ -33,15 +33,18 @@ func TestSizeShown(t *testing.T) {
 		"rounded":      {Size{CPURequest: 101, CPULimit: 200, MemoryLimit: 20}, want},
 		"before":       {Size{CPURequest: 50, CPULimit: 100, MemoryLimit: 10}, Size{50, 100, 10, 10}},
 	} {
-		if got := want.Shown(c.actual); got != c.shown {
+		if got := want.Shown(c.actual, 0); got != c.shown {
 			t.Errorf("%s: %v, want %v", name, got, c.shown)
 		}
 	}
-	if least := (Size{CPURequest: 1, CPULimit: 1}); least.Shown(Size{CPURequest: 2, CPULimit: 10}) != least {
+	if least := (Size{CPURequest: 1, CPULimit: 1}); least.Shown(Size{CPURequest: 2, CPULimit: 10}, 0) != least {
 		t.Error("the kernel's least is taken for a difference")
 	}
+	if least := (Size{CPULimit: 50}); least.Shown(Size{CPULimit: 200}, 200) != least || least.Shown(Size{CPULimit: 201}, 200).CPULimit != 201 {
+		t.Error("the least of a shorter period is taken for a difference, or a difference for it")
+	}
 	most := Size{CPURequest: 300_000}
-	if most.Shown(Size{CPURequest: 256_000}) != most || most.Shown(Size{CPURequest: 200_000}).CPURequest != 200_000 || (Size{CPURequest: 100}).Shown(Size{CPURequest: 256_000}).CPURequest != 256_000 {
+	if most.Shown(Size{CPURequest: 256_000}, 0) != most || most.Shown(Size{CPURequest: 200_000}, 0).CPURequest != 200_000 || (Size{CPURequest: 100}).Shown(Size{CPURequest: 256_000}, 0).CPURequest != 256_000 {
 		t.Error("the kernel's largest request is taken for a difference, or a difference for it")
 	}
 }

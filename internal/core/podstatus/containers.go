@@ -183,7 +183,7 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 	}
 	if inst.State == pod.StateRunning && st.Resources != nil {
 		want := crispec.ContainerSize(d.Pod, c)
-		overlay(st.Resources, want, want.Shown(inst.Actual))
+		overlay(st.Resources, want, want.Shown(inst.Actual, inst.LeastCPULimit))
 	}
 	switch inst.State {
 	case pod.StateCreated:

@@ -87,6 +87,20 @@ type Result struct {
 	State State
 }
 
+// True returns the node's pressure conditions that are true, always in the same order.
+func (r *Result) True() []v1.NodeConditionType {
+	var out []v1.NodeConditionType
+	for _, c := range [...]struct {
+		condition v1.NodeConditionType
+		status    Status
+	}{{v1.NodeMemoryPressure, r.Memory}, {v1.NodeDiskPressure, r.Disk}, {v1.NodePIDPressure, r.PID}} {
+		if c.status == True {
+			out = append(out, c.condition)
+		}
+	}
+	return out
+}
+
 // Evaluate compares one set of readings with the thresholds.
 func Evaluate(in Input) Result {
 	res := Result{State: State{

@@ -60,6 +60,7 @@ type Config struct {
 type Cgroups struct {
 	config Config
 	names  naming
+	self   string // the file with the cgroup of the agent's process
 
 	mu      sync.Mutex  // guards the fields below, and the fields of config that SetPods changes
 	tree    *hierarchy  // the mounted hierarchies; nil: not read yet
@@ -77,7 +78,7 @@ func New(config Config) *Cgroups {
 	if config.Done == nil {
 		config.Done = func(string, time.Duration) {}
 	}
-	return &Cgroups{config: config, names: naming{systemd: config.Driver == DriverSystemd, root: split(config.Root)}}
+	return &Cgroups{config: config, self: "/proc/self/cgroup", names: naming{systemd: config.Driver == DriverSystemd, root: split(config.Root)}}
 }
 
 // PodsGroup returns the cgroup of all pods, as a path below the mount point. Without PerQOS that is Root.
@@ -167,11 +168,22 @@ func (c *Cgroups) HugePageSizes() ([]string, error) {
 	return t.hugePageSizes(), nil
 }
 
-// SwapController reports whether cgroups can limit swap. It is valid only after SetUpNode has created the cgroups.
+// SwapController reports whether cgroups can limit swap. It is valid only after SetUpNode has created the cgroups. Without cgroups of QoS
+// classes it asks the root of the hierarchy; on v2, where the root has no limits, the agent's own cgroup.
 func (c *Cgroups) SwapController() (bool, error) {
 	t, err := c.hierarchy()
 	if err != nil {
 		return false, err
 	}
-	return t.swap(c.names.qos(v1.PodQOSGuaranteed)), nil
+	group := c.names.qos(v1.PodQOSGuaranteed)
+	switch {
+	case c.config.PerQOS:
+	case t.v2:
+		if group, err = Own(c.self); err != nil {
+			return false, err
+		}
+	default:
+		group = "/"
+	}
+	return t.swap(group), nil
 }

@@ -231,8 +231,12 @@ func (h *hierarchy) kill(ctx context.Context, group string) error {
 		if try == tries {
 			return fmt.Errorf("%w: pids %v", ErrBusy, pids[:min(len(pids), 8)])
 		}
-		for _, pid := range pids {
-			if err := h.killTask(group, pid); err != nil {
+		all, err := h.killAll(group)
+		if err != nil {
+			return err
+		}
+		for i := 0; !all && i < len(pids); i++ {
+			if err := h.killTask(group, pids[i]); err != nil {
 				return err
 			}
 		}
@@ -242,6 +246,26 @@ func (h *hierarchy) kill(ctx context.Context, group string) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// killAll makes the kernel kill all processes of a v2 cgroup and of the cgroups below it at once, so that processes which start others cannot outrun
+// the agent (cgroup.kill, since Linux 5.14). It returns false if the kernel cannot do that.
+func (h *hierarchy) killAll(group string) (bool, error) {
+	if !h.v2 {
+		return false, nil
+	}
+	f, err := os.OpenFile(filepath.Join(h.dir("", group), "cgroup.kill"), os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) { // an older kernel; or the cgroup has gone, which the caller finds out
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("kill processes of cgroup %s: %w", group, err)
+	}
+	_, err = f.WriteString("1")
+	if err = errors.Join(err, f.Close()); err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the cgroup has gone since
+		return false, fmt.Errorf("kill processes of cgroup %s: %w", group, err)
+	}
+	return err == nil, nil
 }
 
 // killTask kills a process if it is still in the cgroup. It opens a descriptor of the process (pidfd) before the check, because another

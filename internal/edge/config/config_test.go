@@ -368,12 +368,17 @@ func TestKindOfTheFile(t *testing.T) {
 // A field that needs a feature gate is an error while the gate is off.
 func TestGates(t *testing.T) {
 	t.Parallel()
-	for gate, body := range map[string]string{
-		"CustomCPUCFSQuotaPeriod":         "cpuCFSQuotaPeriod: 50ms\n",
-		"RotateKubeletServerCertificate":  "serverTLSBootstrap: true\n",
-		"KubeletCrashLoopBackOffMax":      "crashLoopBackOff: {maxContainerRestartPeriod: 30s}\n",
-		"KubeletEnsureSecretPulledImages": "imagePullCredentialsVerificationPolicy: AlwaysVerify\n",
+	const byPriority = "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 10}]\n"
+	for _, c := range [][2]string{
+		{"CustomCPUCFSQuotaPeriod", "cpuCFSQuotaPeriod: 50ms\n"},
+		{"RotateKubeletServerCertificate", "serverTLSBootstrap: true\n"},
+		{"KubeletCrashLoopBackOffMax", "crashLoopBackOff: {maxContainerRestartPeriod: 30s}\n"},
+		{"KubeletEnsureSecretPulledImages", "imagePullCredentialsVerificationPolicy: AlwaysVerify\n"},
+		{"GracefulNodeShutdown", "shutdownGracePeriod: 10s\n"},
+		{"GracefulNodeShutdown", byPriority},
+		{"GracefulNodeShutdownBasedOnPodPriority", byPriority},
 	} {
+		gate, body := c[0], c[1]
 		file := write(t, t.TempDir(), "c.yaml", body)
 		load(t, "--config", file)
 		_, _, err := config.Load([]string{"--config", file, "--feature-gates=" + gate + "=false"})

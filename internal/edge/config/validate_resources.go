@@ -260,6 +260,15 @@ func (c *checker) checkShutdown() {
 	if len(kc.ShutdownGracePeriodByPodPriority) > 0 && (all > 0 || critical > 0) {
 		c.bad("shutdownGracePeriodByPodPriority", "set", "cannot be used with shutdownGracePeriod")
 	}
+	// Without its gate such a time would have no effect, and nobody would notice before the machine shuts down.
+	if (all > 0 || critical > 0) && !c.gates.Enabled("GracefulNodeShutdown") {
+		c.bad("shutdownGracePeriod", all, "needs the feature gate GracefulNodeShutdown")
+	}
+	for _, gate := range []string{"GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"} {
+		if len(kc.ShutdownGracePeriodByPodPriority) > 0 && !c.gates.Enabled(gate) {
+			c.bad("shutdownGracePeriodByPodPriority", "set", "needs the feature gate %s", gate)
+		}
+	}
 }
 
 // longCPU matches a number that no CPU has. Linux has at most 8192 CPUs.

@@ -223,7 +223,7 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 		Image:    shared(st.GetImage().GetImage()), ImageRef: shared(st.GetImageRef()), ImageID: shared(st.GetImageId()),
 		SpecHash: a[pod.AnnotationSpecHash], Grace: -1, PreStop: a[pod.AnnotationPreStop] != "", LogPath: st.GetLogPath(),
 		StopSignal: stopSignal(st.GetStopSignal()), User: userOf(st.GetUser().GetLinux()),
-		Actual: crispec.ActualSize(st.GetResources().GetLinux()),
+		Actual: crispec.ActualSize(st.GetResources().GetLinux()), LeastCPULimit: crispec.LeastCPULimit(st.GetResources().GetLinux()),
 	}
 	if spec := st.GetImage().GetUserSpecifiedImage(); spec != "" {
 		r.Image = shared(spec)
@@ -233,6 +233,11 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 	}
 	if cutShort(st) {
 		r.State, r.CutShort = pod.StateCreated, true
+	}
+	for _, m := range st.GetMounts() {
+		if image := m.GetImage().GetImage(); image != "" {
+			r.ImageVolumes = append(r.ImageVolumes, shared(image))
+		}
 	}
 	message := st.GetMessage()
 	if r.State == pod.StateExited && c.cfg.ReadTermination != nil {

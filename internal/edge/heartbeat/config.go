@@ -165,8 +165,8 @@ func (c *Config) validate() error {
 		return errors.New("heartbeat: Config.NodeName is empty")
 	case c.Source == nil:
 		return errors.New("heartbeat: Config.Source is missing")
-	case c.LeaseDuration < 4*time.Second:
-		return errors.New("heartbeat: nodeLeaseDurationSeconds is below 4: the lease could not be renewed in time")
+	case c.LeaseDuration < time.Second:
+		return errors.New("heartbeat: nodeLeaseDurationSeconds is below 1: a lease has whole seconds")
 	}
 	return nil
 }

@@ -491,7 +491,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"Lease ":                   {Nodes: nodes, NodeName: "n", Source: &bench{}},
 		"NodeName":                 {Nodes: nodes, Lease: leases, Source: &bench{}},
 		"Source":                   {Nodes: nodes, Lease: leases, NodeName: "n"},
-		"nodeLeaseDurationSeconds": {Nodes: nodes, Lease: leases, NodeName: "n", Source: &bench{}, LeaseDuration: time.Second},
+		"nodeLeaseDurationSeconds": {Nodes: nodes, Lease: leases, NodeName: "n", Source: &bench{}, LeaseDuration: 999 * time.Millisecond},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)

@@ -50,6 +50,22 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// The shortest lease that the configuration allows, of one second, is renewed four times a second.
+func TestTheShortestLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.cfg.LeaseDuration = time.Second
+		b.run()
+		b.take("leases")
+		time.Sleep(10 * time.Second)
+		if n := strings.Count(b.take("update leases"), "update leases"); n < 38 || n > 40 {
+			t.Errorf("renewed %d times in 10 s", n)
+		}
+		b.stop()
+	})
+}
+
 // A new Node takes over the lease that an earlier Node of its name left.
 func TestNewNodeFindsAnOldLease(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -48,6 +49,9 @@ type BootstrapConfig struct {
 	Log    *slog.Logger
 	// Patience is the time between two messages about the same state; 0: 15 s.
 	Patience time.Duration
+	// Refused, if set, is called when it becomes known that the API server answers and does not accept the node (yet), with the reason, and
+	// with nil when that is not known any more, because the server does not answer or has signed the certificate. It must not block.
+	Refused func(error)
 }
 
 // Bootstrap returns when Kubeconfig holds a usable identity: either it held one before, or the API server has signed one that was
@@ -56,53 +60,86 @@ type BootstrapConfig struct {
 // meanwhile. It tries until ctx ends. It returns an error only for problems of this machine that waiting does not solve: a bootstrap
 // kubeconfig that does not exist at the start, or a disk to which the files cannot be written.
 func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
-	st := store{dir: cfg.CertDir, prefix: clientPrefix}
-	st.mend(cfg.Log)
-	renewed := func() (*tls.Certificate, error) { return nil, fs.ErrNotExist }
-	if cfg.Rotate {
-		renewed = st.load
-	}
-	usable, why, err := usableKubeconfig(cfg.Kubeconfig, renewed)
-	if err != nil {
+	b, err := newBootstrap(cfg)
+	if b == nil || err != nil {
 		return err
 	}
-	if usable {
-		return nil
+	return b.run(ctx)
+}
+
+// bootstrap is the way of one node to its first certificate.
+type bootstrap struct {
+	cfg     BootstrapConfig
+	keep    store
+	renewed func() (*tls.Certificate, error) // reads a renewed certificate, which serves if that of the kubeconfig has ended
+	why     string                           // why Kubeconfig cannot be used
+	server  *rest.Config                     // the bootstrap kubeconfig, as it was read last
+	signed  bool                             // the certificate is saved, and only the kubeconfig is missing
+	failing *failure                         // cleared when the disk works; nil: nobody asks
+}
+
+// newBootstrap returns what a node without a usable kubeconfig has to do; nil: the kubeconfig is usable.
+func newBootstrap(cfg BootstrapConfig) (*bootstrap, error) {
+	b := &bootstrap{cfg: cfg, keep: store{dir: cfg.CertDir, prefix: clientPrefix}}
+	b.keep.mend(cfg.Log)
+	b.renewed = func() (*tls.Certificate, error) { return nil, fs.ErrNotExist }
+	if cfg.Rotate {
+		b.renewed = b.keep.load
 	}
-	if cfg.BootstrapKubeconfig == "" {
-		return fmt.Errorf("kubeconfig %s: %s, and there is no --bootstrap-kubeconfig to ask for a new identity with: give one of them", cfg.Kubeconfig, why)
-	}
-	first, err := readKubeconfig(cfg.BootstrapKubeconfig)
-	if err != nil {
-		return fmt.Errorf("TLS bootstrap: %w: make one with a token (wherry token create, kubeadm token create)", err)
-	}
-	// Without a kubeconfig the certificate would be useless, and each start of the agent would ask for another one.
-	if err := tryKubeconfig(cfg.Kubeconfig); err != nil {
-		return fmt.Errorf("TLS bootstrap: %w", err)
-	}
-	cfg.Log.Info("Asking for the node's identity", "node", cfg.NodeName, "because", why, "server", first.Host, "with", cfg.BootstrapKubeconfig)
-	req := clientRequest(cfg.NodeName, st, cfg.Log, cfg.Patience)
-	req.client, req.final = bootstrapClient(cfg.BootstrapKubeconfig), true
-	req.needless = func() bool {
-		usable, _, err := usableKubeconfig(cfg.Kubeconfig, renewed)
-		return usable && err == nil
-	}
-	switch _, err := req.run(ctx); {
-	case errors.Is(err, errNeedless): // somebody has set the clock or written the kubeconfig
-		cfg.Log.Info("The kubeconfig works now, so the node needs no new identity", "node", cfg.NodeName, "kubeconfig", cfg.Kubeconfig)
-		return nil
+	usable, why, err := usableKubeconfig(cfg.Kubeconfig, b.renewed)
+	switch {
 	case err != nil:
+		return nil, err
+	case usable:
+		return nil, nil
+	case cfg.BootstrapKubeconfig == "":
+		return nil, fmt.Errorf("kubeconfig %s: %s, and there is no --bootstrap-kubeconfig to ask for a new identity with: give one of them", cfg.Kubeconfig, why)
+	}
+	if b.server, err = readKubeconfig(cfg.BootstrapKubeconfig); err != nil {
+		return nil, fmt.Errorf("TLS bootstrap: %w: make one with a token (wherry token create, kubeadm token create)", err)
+	}
+	b.why = why
+	return b, nil
+}
+
+// run gets the certificate and writes the kubeconfig. After an error, which is one of this machine, it may be called again.
+func (b *bootstrap) run(ctx context.Context) error {
+	// Without a kubeconfig the certificate would be useless, and each start of the agent would ask for another one.
+	if err := tryKubeconfig(b.cfg.Kubeconfig); err != nil {
 		return fmt.Errorf("TLS bootstrap: %w", err)
+	}
+	b.failing.set(false, nil)
+	if !b.signed {
+		b.cfg.Log.Info("Asking for the node's identity", "node", b.cfg.NodeName, "because", b.why, "server", b.server.Host, "with", b.cfg.BootstrapKubeconfig)
+		switch _, err := b.request().run(ctx); {
+		case errors.Is(err, errNeedless): // somebody has set the clock or written the kubeconfig
+			b.cfg.Log.Info("The kubeconfig works now, so the node needs no new identity", "node", b.cfg.NodeName, "kubeconfig", b.cfg.Kubeconfig)
+			return nil
+		case err != nil:
+			return fmt.Errorf("TLS bootstrap: %w", err)
+		}
+		b.signed = true
 	}
 	// The bootstrap kubeconfig is read again, because somebody may have corrected the server in it during the wait.
-	if last, err := readKubeconfig(cfg.BootstrapKubeconfig); err == nil {
-		first = last
+	if last, err := readKubeconfig(b.cfg.BootstrapKubeconfig); err == nil {
+		b.server = last
 	}
-	if err := writeKubeconfig(cfg.Kubeconfig, first, st.current()); err != nil {
+	if err := writeKubeconfig(b.cfg.Kubeconfig, b.server, b.keep.current()); err != nil {
 		return fmt.Errorf("TLS bootstrap: %w", err)
 	}
-	cfg.Log.Info("The node has its identity", "node", cfg.NodeName, "kubeconfig", cfg.Kubeconfig, "certificate", st.current())
+	b.cfg.Log.Info("The node has its identity", "node", b.cfg.NodeName, "kubeconfig", b.cfg.Kubeconfig, "certificate", b.keep.current())
 	return nil
+}
+
+// request returns the request for the first certificate.
+func (b *bootstrap) request() *request {
+	req := clientRequest(b.cfg.NodeName, b.keep, b.cfg.Log, b.cfg.Patience)
+	req.client, req.final, req.refused = bootstrapClient(b.cfg.BootstrapKubeconfig), true, b.cfg.Refused
+	req.needless = func() bool {
+		usable, _, err := usableKubeconfig(b.cfg.Kubeconfig, b.renewed)
+		return usable && err == nil
+	}
+	return req
 }
 
 // clientRequest returns the request for a node's client certificate. The caller sets the client.
@@ -210,6 +247,22 @@ func removed(file string) error {
 	return nil
 }
 
+// proxyOf returns the URL of the proxy that a kubeconfig names (proxy-url); "": it names none.
+func proxyOf(cfg *rest.Config) (string, error) {
+	if cfg.Proxy == nil {
+		return "", nil
+	}
+	req, err := http.NewRequest(http.MethodGet, cfg.Host, nil)
+	if err != nil {
+		return "", err
+	}
+	proxy, err := cfg.Proxy(req)
+	if err != nil || proxy == nil {
+		return "", err
+	}
+	return proxy.String(), nil
+}
+
 // writeKubeconfig writes a kubeconfig with the server of boot and the certificate in pairFile.
 func writeKubeconfig(file string, boot *rest.Config, pairFile string) error {
 	// Relative paths in a kubeconfig start at its directory, not at the agent's.
@@ -228,6 +281,9 @@ func writeKubeconfig(file string, boot *rest.Config, pairFile string) error {
 	cluster.CertificateAuthorityData = boot.CAData
 	cluster.TLSServerName = boot.ServerName
 	cluster.DisableCompression = boot.DisableCompression
+	if cluster.ProxyURL, err = proxyOf(boot); err != nil {
+		return fmt.Errorf("find proxy: %w", err)
+	}
 	user := clientcmdapi.NewAuthInfo()
 	user.ClientCertificate, user.ClientKey = pairFile, pairFile
 	context := clientcmdapi.NewContext()

@@ -32,6 +32,8 @@ type ClientConfig struct {
 	Patience time.Duration
 	// Failed, when set, is called by Run after each failed try to renew the certificate. It must not block.
 	Failed func()
+	// Refused is BootstrapConfig.Refused, for a Joining.
+	Refused func(error)
 }
 
 // Client connects a node to its API server and keeps its certificate. Its methods may be called concurrently.

@@ -59,7 +59,8 @@ type request struct {
 	// after any other error, because the certificate in use is still valid and somebody may free or repair the disk.
 	final   bool
 	failing *failure
-	failed  func() // called after each failed try; may be nil
+	failed  func()      // called after each failed try; may be nil
+	refused func(error) // BootstrapConfig.Refused; may be nil
 	// needless reports, after a failed try, that the node needs no certificate any more; nil: it always needs one.
 	needless func() bool
 	// client makes a client for one attempt, because credentials may have changed since the last attempt. done releases
@@ -89,6 +90,7 @@ func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 		if err != nil && r.failed != nil {
 			r.failed()
 		}
+		r.notice(err)
 		switch {
 		case err == nil:
 			return pair, nil
@@ -106,6 +108,17 @@ func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 			return nil, errNeedless
 		}
 	}
+}
+
+// notice calls refused with the error of a try: a reason only if the API server has answered that it does not accept the node.
+func (r *request) notice(err error) {
+	if r.refused == nil {
+		return
+	}
+	if !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err) {
+		err = nil
+	}
+	r.refused(err)
 }
 
 // localError is an error of this machine, not of the API server: a full or broken disk.
@@ -213,6 +226,9 @@ func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]b
 			said = ""
 		}
 		said = r.sayWaiting(csr, said)
+		if r.refused != nil {
+			r.refused(fmt.Errorf("the node's certificate request %s is not granted: %s", csr.Name, said))
+		}
 		if err := r.untilChange(ctx, c, csr); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package podset
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type Set struct {
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
+	// hidden are pods of which another source has one of the same UID, which counts (see put). When that source removes its pod, the hidden one counts.
+	hidden  map[types.UID][]held
 	mirrors map[string]*v1.Pod // mirror pods in the API by full name
 	// removed contains the pods that their own source removed while another source had not answered yet or was in doubt (see Doubt). The
 	// value is true if a part of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
@@ -42,7 +45,7 @@ type held struct {
 // New returns the Set of a node, which becomes Ready when each of the sources has answered once. notify is called, with no lock
 // held, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
 func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
-	s := &Set{notify: notify, suffix: pod.StaticSuffix(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, graces: map[types.UID]int64{}, doubts: map[pod.Source]bool{}, recalled: map[pod.Source]bool{}}
+	s := &Set{notify: notify, suffix: pod.StaticSuffix(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, hidden: map[types.UID][]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, graces: map[types.UID]int64{}, doubts: map[pod.Source]bool{}, recalled: map[pod.Source]bool{}}
 	for _, src := range sources {
 		s.waiting[src] = true
 	}
@@ -104,6 +107,11 @@ func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	for uid, h := range maps.All(s.pods) {
 		if h.source == src && !keep[uid] {
 			s.drop(uid, h, &changed)
+		}
+	}
+	for uid := range s.hidden {
+		if !keep[uid] {
+			s.unhide(uid, src)
 		}
 	}
 	if src == pod.SourceAPI {
@@ -168,6 +176,8 @@ func (s *Set) Delete(src pod.Source, p *v1.Pod) {
 		if grace := p.DeletionGracePeriodSeconds; grace != nil && p.DeletionTimestamp != nil {
 			s.graces[p.UID] = *grace
 		}
+	} else {
+		s.unhide(p.UID, src)
 	}
 	if name := pod.RefOf(p).FullName(); src == pod.SourceAPI && s.mirrors[name] != nil && s.mirrors[name].UID == p.UID {
 		s.dropMirror(name, &changed)
@@ -185,8 +195,13 @@ func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
 		return
 	}
 	h, had := s.pods[p.UID]
-	if had && h.source < src {
-		return // if two sources claim one UID, the lower pod.Source wins, because no source may take over a pod of another source
+	s.unhide(p.UID, src)
+	switch { // if two sources claim one UID, the lower pod.Source wins, because no source may take over a pod of another source
+	case had && h.source < src:
+		s.hidden[p.UID] = append(s.hidden[p.UID], held{p, src})
+		return
+	case had && h.source > src:
+		s.hidden[p.UID] = append(s.hidden[p.UID], h)
 	}
 	if had && s.spec != nil && h.pod.Generation != p.Generation {
 		changed.specs = append(changed.specs, [2]*v1.Pod{h.pod, p})
@@ -210,6 +225,21 @@ func (s *Set) drop(uid types.UID, h held, changed *changes) {
 	changed.uids = append(changed.uids, uid)
 	if h.source != pod.SourceAPI {
 		changed.names = append(changed.names, pod.RefOf(h.pod).FullName())
+	}
+	if others := s.hidden[uid]; len(others) > 0 {
+		next := slices.MinFunc(others, func(a, b held) int { return cmp.Compare(a.source, b.source) })
+		s.put(next.source, next.pod, changed)
+	}
+}
+
+// unhide forgets the hidden pod of a source. It is called with the lock held.
+func (s *Set) unhide(uid types.UID, src pod.Source) {
+	if s.hidden[uid] == nil {
+		return
+	}
+	s.hidden[uid] = slices.DeleteFunc(s.hidden[uid], func(h held) bool { return h.source == src })
+	if len(s.hidden[uid]) == 0 {
+		delete(s.hidden, uid)
 	}
 }
 
@@ -420,6 +450,13 @@ func (s *Set) Known() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return !s.none && len(s.waiting) == len(s.recalled)
+}
+
+// Awaits reports whether a configured source has not answered yet.
+func (s *Set) Awaits() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.waiting) > 0
 }
 
 // Ready reports whether every configured source has answered once. Until then, a pod must not be stopped for the reason that no

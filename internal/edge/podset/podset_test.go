@@ -195,6 +195,50 @@ func TestNoSourceTakesAnothersUID(t *testing.T) {
 	}
 }
 
+// The pod of a higher source with the UID of another is not lost: it counts when the other source has removed its pod, if its own source still has
+// it then.
+func TestAHiddenPodCountsOnceTheOtherIsGone(t *testing.T) {
+	t.Parallel()
+	var notified int
+	s := New("node", []pod.Source{pod.SourceFile, pod.SourceURL, pod.SourcePush}, func(types.UID) { notified++ })
+	want := func(when, name string, src pod.Source) {
+		t.Helper()
+		p, from := s.Get("a")
+		switch {
+		case name == "" && p == nil:
+		case p == nil || p.Name != name || from != src:
+			t.Errorf("%s: the pod is %v of %v, want %q of %v", when, p, from, name, src)
+		}
+		if notified == 0 {
+			t.Errorf("%s: nobody is notified", when)
+		}
+		notified = 0
+	}
+	pushed, url, file := object("a", "pushed", nil), object("a", "url", nil), object("a", "file", nil)
+	s.Replace(pod.SourcePush, []*v1.Pod{pushed})
+	s.Replace(pod.SourceURL, []*v1.Pod{url})
+	want("URL", "url", pod.SourceURL)
+	s.Replace(pod.SourceFile, []*v1.Pod{file})
+	want("file", "file", pod.SourceFile)
+	s.Replace(pod.SourceURL, []*v1.Pod{object("a", "url-2", nil)})
+	s.Replace(pod.SourceFile, nil)
+	want("the file is gone", "url-2", pod.SourceURL)
+	if s.Unwanted(pod.Ref{UID: "a"}) {
+		t.Error("a pod that a source has is unwanted")
+	}
+	s.Upsert(pod.SourceFile, file)
+	s.Replace(pod.SourceURL, nil)
+	s.Delete(pod.SourceFile, file)
+	want("the file and the URL are gone", "pushed", pod.SourcePush)
+	s.Upsert(pod.SourceFile, file)
+	s.Delete(pod.SourcePush, pushed)
+	s.Replace(pod.SourceFile, nil)
+	want("all are gone", "", 0)
+	if !s.Unwanted(pod.Ref{UID: "a"}) || len(s.hidden) > 0 {
+		t.Errorf("at the end %v are hidden", s.hidden)
+	}
+}
+
 // A pod that its source has removed is unwanted, even while another source does not answer.
 func TestAPodThatItsSourceRemovedIsUnwanted(t *testing.T) {
 	t.Parallel()

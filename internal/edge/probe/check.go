@@ -72,13 +72,21 @@ func (p *Probes) check(ctx context.Context, t Target, spec *v1.Probe, limit time
 		if err != nil {
 			return Unknown, err.Error()
 		}
-		return p.checkTCP(ctx, address(spec.TCPSocket.Host, t.Host, port))
+		addr, err := address(spec.TCPSocket.Host, t.Host, port)
+		if err != nil {
+			return Unknown, err.Error()
+		}
+		return p.checkTCP(ctx, addr)
 	case spec.GRPC != nil:
 		service := ""
 		if spec.GRPC.Service != nil {
 			service = *spec.GRPC.Service
 		}
-		return p.checkGRPC(ctx, address("", t.Host, int(spec.GRPC.Port)), service, limit)
+		addr, err := address("", t.Host, int(spec.GRPC.Port))
+		if err != nil {
+			return Unknown, err.Error()
+		}
+		return p.checkGRPC(ctx, addr, service, limit)
 	}
 	return Unknown, "the probe has no exec, httpGet, tcpSocket or grpc"
 }
@@ -149,15 +157,23 @@ func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-func address(host, fallback string, port int) string {
+// errNoAddress means that an action names no host and the pod has no IP. An address without a host must not be dialled: the connection would
+// go to this machine, and a service of the node would answer for the container.
+var errNoAddress = errors.New("the pod has no address yet")
+
+// address returns the address of a port on host, or on the pod if host is empty.
+func address(host, ofPod string, port int) (string, error) {
 	if host == "" {
-		host = fallback
+		host = ofPod
 	}
-	return net.JoinHostPort(host, strconv.Itoa(port))
+	if host == "" {
+		return "", errNoAddress
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
 // HTTPRequest builds the request of an httpGet action, of a probe or of a hook. host is the target of the request if the action names
-// no host.
+// no host. If both are empty, HTTPRequest returns an error.
 func HTTPRequest(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, host, userAgent string) (*http.Request, error) {
 	port, err := Port(a.Port, c)
 	if err != nil {
@@ -171,7 +187,9 @@ func HTTPRequest(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, host
 	if a.Scheme != "" {
 		u.Scheme = strings.ToLower(string(a.Scheme))
 	}
-	u.Host = address(a.Host, host, port)
+	if u.Host, err = address(a.Host, host, port); err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("build request for %s: %w", u, err)

@@ -187,3 +187,32 @@ func TestNetworkProbes(t *testing.T) {
 		<-gsEnded
 	})
 }
+
+// A probe of a pod without an address must not ask the node itself, where another service may listen on the same port. It has no result until
+// the pod has an address. A probe that names its host does not need one.
+func TestPodWithoutAddress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &pipes{listen: map[string]chan net.Conn{}}
+		p := New(Config{Dialer: n})
+		port := intstr.FromInt(80)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for name, h := range map[string]v1.ProbeHandler{
+			"http": {HTTPGet: &v1.HTTPGetAction{Port: port}},
+			"tcp":  {TCPSocket: &v1.TCPSocketAction{Port: port}},
+			"grpc": {GRPC: &v1.GRPCAction{Port: 80}},
+		} {
+			if got, text := p.check(ctx, Target{Spec: &v1.Container{}}, &v1.Probe{ProbeHandler: h}, time.Second); got != Unknown || text != "the pod has no address yet" {
+				t.Errorf("%s: %s %q", name, got.label(), text)
+			}
+		}
+		if len(n.dialed) > 0 {
+			t.Errorf("the probes dialled %q", n.dialed)
+		}
+		h := v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "10.0.0.7", Port: port}}
+		if got, _ := p.check(ctx, Target{Spec: &v1.Container{}}, &v1.Probe{ProbeHandler: h}, time.Second); got != Failure || len(n.dialed) != 1 || n.dialed[0] != "10.0.0.7:80" {
+			t.Errorf("with a host: %s, dialled %q", got.label(), n.dialed)
+		}
+	})
+}

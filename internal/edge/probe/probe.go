@@ -115,7 +115,8 @@ type Target struct {
 	ContainerID string
 	// Spec is the container in the pod spec: its probes, ports and environment. It is not modified.
 	Spec *v1.Container
-	// Host is the target of probes that name no host: the pod's first IP.
+	// Host is the target of probes that name no host: the pod's first IP. While it is empty, these probes give no result, because
+	// nothing says where to ask.
 	Host string
 	// StartedAt is when the container started. Initial delays count from here.
 	StartedAt time.Time

@@ -34,6 +34,8 @@ type Config struct {
 	// Pool returns the IDs that the node may give to pods; nil: all except the first Length. Load calls it, and repeats the
 	// call while it fails.
 	Pool func() (Pool, error)
+
+	write func(path string, s span) error // writes a pod's file; tests replace it
 }
 
 // Pool is the range of IDs for pods: Count IDs, of which First is the lowest.
@@ -52,8 +54,9 @@ type Ranges struct {
 	pool  Pool
 	err   error // the last error of Config.Pool: why there is no pool
 	taken map[types.UID]span
-	bad   map[types.UID]error // the errors of pods whose file could not be read
-	next  uint64              // ID at which the next search begins, so that a range that was just released is not used again at once
+	busy  map[types.UID]chan struct{} // pods whose file is being written or removed; the channel is closed when that has ended
+	bad   map[types.UID]error         // the errors of pods whose file could not be read
+	next  uint64                      // ID at which the next search begins, so that a range that was just released is not used again at once
 }
 
 // span is the range of IDs [from, to).
@@ -66,7 +69,10 @@ func New(cfg Config) *Ranges {
 	if cfg.Length == 0 {
 		cfg.Length = DefaultLength
 	}
-	return &Ranges{cfg: cfg, err: errors.New("user ID ranges are not loaded yet"), taken: map[types.UID]span{}, bad: map[types.UID]error{}}
+	if cfg.write == nil {
+		cfg.write = write
+	}
+	return &Ranges{cfg: cfg, err: errors.New("user ID ranges are not loaded yet"), taken: map[types.UID]span{}, busy: map[types.UID]chan struct{}{}, bad: map[types.UID]error{}}
 }
 
 // Load reads the node's IDs and the ranges of pods on disk. The agent continues after an error: then Range calls Load again,
@@ -89,6 +95,12 @@ func (r *Ranges) Failing() error {
 func (r *Ranges) load() error {
 	pool, err := r.findPool()
 	found, bad, lerr := r.find()
+	for uid := range r.busy { // the file is being written, so what was read may be old
+		if s, ok := r.taken[uid]; ok {
+			found[uid] = s
+			delete(bad, uid)
+		}
+	}
 	r.pool, r.err, r.taken, r.bad = pool, errors.Join(err, lerr), found, bad
 	errs := []error{r.err}
 	for _, e := range bad {
@@ -148,33 +160,69 @@ func (r *Ranges) find() (found map[types.UID]span, bad map[types.UID]error, err 
 	return found, bad, nil
 }
 
-// Range returns the pod's range, and allocates one if the pod has none. The pod's directory must exist.
+// Range returns the pod's range, and allocates one if the pod has none. The pod's directory must exist. While it writes the range of one pod, which
+// takes as long as the disk needs, it delays no other pod.
 func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
+	s, err := r.rangeOf(uid)
+	if err != nil {
+		return 0, 0, err
+	}
+	return uint32(s.from), uint32(s.to - s.from), nil
+}
+
+func (r *Ranges) rangeOf(uid types.UID) (span, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.settled(uid)
 	if s, ok := r.taken[uid]; ok {
-		return uint32(s.from), uint32(s.to - s.from), nil
+		return s, nil
 	}
 	if r.cfg.RootDir != "" && (r.err != nil || len(r.bad) > 0) {
 		if err := r.load(); err != nil {
-			return 0, 0, fmt.Errorf("no user ID range is given while the range of another pod is unknown: %w", err)
+			return span{}, fmt.Errorf("no user ID range is given while the range of another pod is unknown: %w", err)
 		}
 	}
 	if r.err != nil {
-		return 0, 0, r.err
+		return span{}, r.err
 	}
 	s, ok := r.free()
 	if !ok {
-		return 0, 0, fmt.Errorf("all %d ranges of %d user IDs are taken", r.ranges(), r.cfg.Length)
+		return span{}, fmt.Errorf("all %d ranges of %d user IDs are taken", r.ranges(), r.cfg.Length)
 	}
-	if r.cfg.RootDir != "" {
-		if err := write(r.path(uid), s); err != nil {
-			return 0, 0, fmt.Errorf("write user ID range: %w", err)
+	r.taken[uid], r.next = s, s.to // taken before it is written, so that no other pod gets it meanwhile
+	if r.cfg.RootDir == "" {
+		return s, nil
+	}
+	if err := r.beside(uid, func() error { return r.cfg.write(r.path(uid), s) }); err != nil {
+		delete(r.taken, uid)
+		return span{}, fmt.Errorf("write user ID range: %w", err)
+	}
+	return s, nil
+}
+
+// beside runs do, which reads or writes the file of one pod, without the lock. The caller holds the lock, and has called settled.
+func (r *Ranges) beside(uid types.UID, do func() error) error {
+	done := make(chan struct{})
+	r.busy[uid] = done
+	r.mu.Unlock()
+	err := do()
+	r.mu.Lock()
+	delete(r.busy, uid)
+	close(done)
+	return err
+}
+
+// settled waits until nobody reads or writes the pod's file. The caller holds the lock, which is released meanwhile.
+func (r *Ranges) settled(uid types.UID) {
+	for {
+		done := r.busy[uid]
+		if done == nil {
+			return
 		}
+		r.mu.Unlock()
+		<-done
+		r.mu.Lock()
 	}
-	r.taken[uid] = s
-	r.next = s.to
-	return uint32(s.from), uint32(s.to - s.from), nil
 }
 
 // end returns the end of the IDs in the pool that can be mapped, and ranges the number of ranges before it. They are called with the lock held.
@@ -215,12 +263,14 @@ func (r *Ranges) overlaps(s span) bool {
 func (r *Ranges) Release(uid types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.settled(uid)
 	_, taken := r.taken[uid]
 	if !taken && r.bad[uid] == nil {
 		return nil
 	}
 	if r.cfg.RootDir != "" {
-		if err := os.Remove(r.path(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := r.beside(uid, func() error { return os.Remove(r.path(uid)) })
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("release user ID range: %w", err)
 		}
 	}

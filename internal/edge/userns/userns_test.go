@@ -241,3 +241,50 @@ func TestAnUnreadableFileIsReadAgain(t *testing.T) {
 		t.Errorf("the file is repaired, but Failing returns %v", err)
 	}
 }
+
+// While the disk takes its time for the range of one pod, other pods get theirs, and no two are the same. A second call for the same pod waits, so that
+// the pod does not start with a range that a crash would lose. If the write fails, the range is free again.
+func TestRangesAreWrittenBesideEachOther(t *testing.T) {
+	t.Parallel()
+	dir := root(t, "slow", "quick")
+	began, goOn := make(chan struct{}), make(chan error)
+	r := load(t, Config{RootDir: dir, write: func(path string, s span) error {
+		if strings.Contains(path, "slow") {
+			began <- struct{}{}
+			if err := <-goOn; err != nil {
+				return err
+			}
+		}
+		return write(path, s)
+	}})
+	type answer struct {
+		first uint32
+		err   error
+	}
+	answers := make(chan answer, 2)
+	ask := func() {
+		f, _, err := r.Range("slow")
+		answers <- answer{f, err}
+	}
+	go ask()
+	<-began
+	if f := first(t, r, "quick"); f != 2*65536 {
+		t.Errorf("the quick pod has the range from %d", f)
+	}
+	if err := r.Load(); err != nil { // must not forget the range that is being written
+		t.Error(err)
+	}
+	go ask()
+	goOn <- errors.New("disk full")
+	if a := <-answers; a.err == nil || !strings.Contains(a.err.Error(), "disk full") {
+		t.Errorf("the first call: %v", a)
+	}
+	<-began // the second call tries again
+	if f := first(t, r, "quick"); f != 2*65536 {
+		t.Errorf("the quick pod has another range, from %d", f)
+	}
+	goOn <- nil
+	if a := <-answers; a.err != nil || a.first == 2*65536 {
+		t.Errorf("the second call: %v", a)
+	}
+}

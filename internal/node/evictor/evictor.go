@@ -62,6 +62,8 @@ type Config struct {
 	Usage func(ctx context.Context, pods []*v1.Pod, use evict.Use) map[types.UID]*evict.Usage
 	// RemoveImages removes all unused images. It returns their number and their size. Nil: nothing is removed.
 	RemoveImages func(ctx context.Context) (images int, bytes uint64, err error)
+	// Spare reports whether what no container uses may be removed although the pods are not settled (evict.Input.Spare); nil: it may not.
+	Spare func() bool
 	// NodeEvent records an event on the node.
 	NodeEvent func(eventType, reason, message string)
 	// Changed is called when a condition has changed. It must not block.
@@ -196,6 +198,7 @@ func (e *Evictor) turn(ctx context.Context) time.Duration {
 func (e *Evictor) round(ctx context.Context) time.Duration {
 	policy := e.Policy()
 	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
+	in.Spare = in.Hold && e.cfg.Spare != nil && e.cfg.Spare()
 	if v := e.state.Victim(); v != "" {
 		in.VictimEnded = !e.cfg.Pods.Holds(v) // called before Signals, so that the signals include what an ended victim freed
 	}

@@ -299,6 +299,19 @@ func TestAHangingRemovalIsBounded(t *testing.T) {
 	})
 }
 
+// An image that a container has mounted as a volume is in use, also if the pod's spec is not known.
+func TestAnImageThatIsMountedIsKept(t *testing.T) {
+	t.Parallel()
+	n := &node{used: []*pod.Observed{{Containers: []pod.Container{{ImageID: "sha256:main", ImageVolumes: []string{"docker.io/library/name:1", "sha256:id"}}}}}}
+	for _, name := range []string{"main", "name", "id", "unused"} {
+		n.add(name, 50)
+	}
+	c := n.collector("", func(cfg *Config) { cfg.Policy.MinAge = 0 })
+	if images, _, err := c.RemoveUnused(t.Context()); images != 1 || err != nil || n.left() != "main name id" {
+		t.Errorf("%d images removed, %v; left: %s", images, err, n.left())
+	}
+}
+
 // Before every source has answered, nothing is removed, because a pod that is not known yet may need the image.
 func TestNothingIsRemovedBeforeThePodsAreKnown(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,10 @@ func (c *Collector) users() *users {
 	for _, o := range c.cfg.Observed() {
 		for i := range o.Containers {
 			u.ids[o.Containers[i].ImageID], u.ids[o.Containers[i].ImageRef] = true, true
+			for _, image := range o.Containers[i].ImageVolumes { // of a pod whose spec may not be known
+				u.names.Add(image)
+				u.ids[image] = true
+			}
 		}
 	}
 	for _, p := range c.cfg.Desired() {

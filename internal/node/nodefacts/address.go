@@ -77,29 +77,53 @@ const (
 	nameWithin = 2 * time.Second
 )
 
-// addressesOfName returns the addresses of the host's name, from /etc/hosts or a name server. If no server answers, the last answer stays: the
-// node must not get another address because of that.
+// addressesOfName returns the addresses of the host's name, from /etc/hosts or a name server. Only the first lookup is waited for, because the node
+// should register with its right address. Later ones run beside the caller, who gets the last answer: a name server that does not answer must
+// not delay the node's status or the start of a pod. If no server answers, the last answer stays: the node must not get another address because
+// of that.
 func (r *Real) addressesOfName() []netip.Addr {
 	if r.Hostname == "" {
 		return nil
 	}
 	r.mu.Lock()
-	known, due := r.named, r.nameDue
-	r.mu.Unlock()
-	if time.Now().Before(due) {
-		return known
+	defer r.mu.Unlock()
+	first := r.nameDue.IsZero()
+	if r.lookup == nil {
+		if time.Now().Before(r.nameDue) || r.closed {
+			return r.named
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), nameWithin)
+		r.lookup = &nameLookup{cancel: cancel, done: make(chan struct{})}
+		go r.lookUpName(ctx, r.lookup)
 	}
-	lookup := r.Lookup
-	if lookup == nil {
-		lookup = net.DefaultResolver.LookupNetIP
+	if first {
+		done := r.lookup.done
+		r.mu.Unlock()
+		<-done
+		r.mu.Lock()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), nameWithin)
-	defer cancel()
-	found, err := lookup(ctx, "ip", r.Hostname)
+	return r.named
+}
+
+// nameLookup is a lookup of the host's name that has not ended.
+type nameLookup struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the lookup has ended
+}
+
+// lookUpName looks the host's name up and stores the answer.
+func (r *Real) lookUpName(ctx context.Context, l *nameLookup) {
+	defer close(l.done)
+	defer l.cancel()
+	ask := r.Lookup
+	if ask == nil {
+		ask = net.DefaultResolver.LookupNetIP
+	}
+	found, err := ask(ctx, "ip", r.Hostname)
 	var none *net.DNSError
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.nameDue = time.Now().Add(nameFor)
+	r.lookup, r.nameDue = nil, time.Now().Add(nameFor)
 	switch {
 	case err == nil:
 		r.named = found
@@ -108,7 +132,18 @@ func (r *Real) addressesOfName() []netip.Addr {
 	default:
 		r.nameDue = time.Now().Add(nameAgain)
 	}
-	return r.named
+}
+
+// Close ends a lookup of the host's name that runs, and waits for its end. No lookup begins after that.
+func (r *Real) Close() {
+	r.mu.Lock()
+	r.closed = true
+	l := r.lookup
+	r.mu.Unlock()
+	if l != nil {
+		l.cancel()
+		<-l.done
+	}
 }
 
 // defaultInterface returns the interface of the default route in the kernel's routing table. It stops reading the table at that

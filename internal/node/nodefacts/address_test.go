@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
@@ -71,6 +73,47 @@ func TestTheNameOfTheMachineChoosesTheAddress(t *testing.T) {
 	r.Network()
 	r.AllAddresses, r.nameDue = true, time.Time{}
 	r.Network()
+}
+
+// A name server that does not answer delays the first measurement of the network only. After that the node goes on with the last answer, and one
+// lookup at a time runs beside. A lookup that hangs ends with the agent.
+func TestASilentNameServerDelaysNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked, answer := 0, []netip.Addr{netip.MustParseAddr("198.51.100.7")}
+		r := &Real{Hostname: "node", Lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+			if asked++; asked > 1 {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			time.Sleep(time.Second)
+			return answer, nil
+		}}
+		measure := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if got := r.addressesOfName(); !slices.Equal(got, answer) || time.Since(began) != want {
+				t.Errorf("after %s: %v, want %v after %s", time.Since(began), got, answer, want)
+			}
+		}
+		measure(time.Second)
+		time.Sleep(nameFor)
+		measure(0)
+		measure(0)
+		time.Sleep(nameWithin + nameAgain)
+		measure(0)
+		if synctest.Wait(); asked != 3 {
+			t.Errorf("%d lookups, want 3", asked)
+		}
+		began := time.Now()
+		r.Close()
+		if time.Sleep(nameFor); !time.Now().Equal(began.Add(nameFor)) {
+			t.Errorf("the end took until %s", time.Since(began))
+		}
+		if measure(0); asked != 3 {
+			t.Error("looked up after the end")
+		}
+	})
 }
 
 func TestDefaultInterface(t *testing.T) {

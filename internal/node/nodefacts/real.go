@@ -42,7 +42,9 @@ type Real struct {
 	listed   []netip.Addr
 	listedAt time.Time
 	named    []netip.Addr
-	nameDue  time.Time // when the name is looked up again; zero: it was not looked up yet
+	nameDue  time.Time   // when the name is looked up again; zero: no lookup has ended yet
+	lookup   *nameLookup // the lookup that runs; nil: none
+	closed   bool
 }
 
 var _ Machine = (*Real)(nil)

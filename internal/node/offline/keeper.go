@@ -3,6 +3,7 @@ package offline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -78,6 +79,7 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	contact error     // why the API server does not answer; nil: it answers, or no request has been sent yet
+	refused error     // why the API server does not give the node an identity, although it answers; nil: it does not answer, or has given one
 	since   time.Time // if the node runs from the record: when the API server answered last; otherwise zero
 	node    *v1.Node  // the Node of the record, if the node has started from it
 	problem string    // the last problem, which has been logged; "": none
@@ -105,6 +107,15 @@ func (k *Keeper) Contact(err error) {
 	if err == nil {
 		k.once.Do(func() { close(k.answered) })
 	}
+}
+
+// Refused tells the Keeper that the API server answers, and does not give the node an identity, with the reason. The node then does not start
+// from the record: the cluster may have given its pods to other nodes. A nil err means that the server does not answer, or that the node
+// has an identity.
+func (k *Keeper) Refused(err error) {
+	k.mu.Lock()
+	k.refused = err
+	k.mu.Unlock()
 }
 
 // Status says whether the node runs its pods from the record on disk, because the API server does not answer.
@@ -182,6 +193,9 @@ func (k *Keeper) barred() error {
 	defer k.mu.Unlock()
 	if apierrors.IsUnauthorized(k.contact) || apierrors.IsForbidden(k.contact) {
 		return errors.Join(errors.New("the API server answers and refuses this node: repair the node's credentials (kubeconfig)"), k.contact)
+	}
+	if k.refused != nil {
+		return fmt.Errorf("the API server answers, and this node has no identity: %w", k.refused)
 	}
 	return nil
 }

@@ -68,6 +68,29 @@ func TestImagesGoBeforePods(t *testing.T) {
 	})
 }
 
+// The agent starts while the API server is unreachable, and then the disk runs full. The agent does not know which pods it has. It removes
+// the images that no container uses, and neither ends a container nor removes the image of one. When the API server is back, the pods are as before.
+func TestUnusedImagesGoThoughThePodsAreNotKnown(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Seed: 8, Storage: "10Gi", Runtime: large(), Agent: func(c *agent.Config) {
+		thresholds(map[string]string{"nodefs.available": "1Gi"})(c)
+		c.Kubelet.ImageGCHighThresholdPercent = new(int32(100))
+	}}
+	Run(t, cfg, func(w *World) {
+		w.Create(Pod("writer", withImage("registry.example/d:1"), writing(0, 1)))
+		w.oldImages("a", "b")
+		w.Await("the writer runs", time.Minute, func() bool { return w.runs("writer") == 1 })
+		w.restartBeforeTheAPI(time.Hour)
+		if w.present("a", "b") != 0 || w.present("d") != 1 {
+			t.Errorf("unused images: %d; the image in use: %d", w.present("a", "b"), w.present("d"))
+		}
+		w.WaitReady("writer")
+		if w.events("Evicted") != 0 {
+			t.Errorf("%d pods were evicted", w.events("Evicted"))
+		}
+	})
+}
+
 // When the disk is filled to imageGCHighThresholdPercent, the agent removes images until imageGCLowThresholdPercent is reached: first those
 // that have been unused for longest. The image of a pod whose container keeps restarting stays.
 func TestImagesAreCollectedBySpace(t *testing.T) {

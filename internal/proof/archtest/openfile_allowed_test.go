@@ -60,6 +60,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/cgroup/hierarchy.go:discover", "os.ReadFile"}:                    kernelText,
 	{"internal/edge/cgroup/hierarchy.go:hierarchy.childQuota", "os.ReadDir"}:         kernelText,
 	{"internal/edge/cgroup/hierarchy.go:hierarchy.tasks", "path/filepath.WalkDir"}:   kernelText,
+	{"internal/edge/cgroup/hierarchy.go:hierarchy.killAll", "os.OpenFile"}:           kernelText,
 	{"internal/edge/cgroup/own.go:Own", "os.ReadFile"}:                               kernelText,
 	{"internal/edge/cgroup/pods.go:Cgroups.PodCgroups", "os.ReadDir"}:                kernelText,
 	{"internal/edge/cgroup/hierarchy.go:readNumber", "os.ReadFile"}:                  kernelText,
