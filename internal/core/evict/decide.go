@@ -120,8 +120,8 @@ func (p *Plan) waits(in *Input) bool {
 	return true
 }
 
-// back reports whether an evicted pod has ended and has freed at least half of what it used. It returns false if the pod used nothing or
-// could not be measured.
+// back reports whether an evicted pod has ended and has freed at least half of what it used. It returns false if the pod used nothing, or
+// could not be measured completely.
 func (v *victim) back(now pressure.Signals) bool {
 	seen, measured := now.Read(v.signal)
 	return !v.endedAt.IsZero() && measured && v.used > 0 && seen.Available-v.available >= v.used-v.used/2
@@ -259,8 +259,8 @@ func missing(c pressure.Crossing) int64 {
 // only. The wait lasts blindWithin at most; after that, the node decides with what it knows about each pod.
 func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
 	s := c.Threshold.Signal
-	unknown := func(o Pod) bool { return o.Usage != nil && o.Usage.unknown(s, in.Layout) != 0 }
-	if !slices.ContainsFunc(in.Pods, unknown) {
+	partly := func(o Pod) bool { return o.Usage != nil && o.Usage.unknown(s, in.Layout) != 0 }
+	if !slices.ContainsFunc(in.Pods, partly) {
 		delete(p.State.blind, s)
 		return false
 	}
@@ -301,6 +301,9 @@ func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 	p.State.victim = &victim{
 		uid: e.Pod.UID, name: e.Pod.Namespace + "/" + e.Pod.Name, signal: c.Threshold.Signal, at: in.Now, grace: e.Grace,
 		before: p.State.victim, soft: !c.Threshold.Hard(), available: c.Observed.Available, used: first.used,
+	}
+	if first.partly { // the pod's end frees more than what was found, so half of that does not show that all of it is available again
+		p.State.victim.used = 0
 	}
 	p.wake(in.Now.Add(waitStep))
 }

@@ -140,7 +140,8 @@ func (s *node) configure(f []string) {
 }
 
 // addPod reads "pod NAME key=value...": priority, request, uses (memory), storage-request, volumes, logs, layers (bytes), inodes,
-// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, no-volumes, evades, pod-request (a request of the whole pod).
+// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, no-volumes, no-logs, evades,
+// pod-request (a request of the whole pod).
 func (s *node) addPod(f []string) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f[1], Namespace: "default", UID: types.UID(f[1]), Annotations: map[string]string{}}}
 	p.CreationTimestamp = metav1.NewTime(s.now.Add(time.Duration(len(s.pods)) * time.Second))
@@ -183,6 +184,8 @@ func (s *node) addPod(f []string) {
 			u.NoLayers = true
 		case "no-volumes":
 			u.NoVolumes = true
+		case "no-logs":
+			u.NoLogs = true
 		case "evades":
 			u.NoVolumes, u.Evades = true, true
 		case "unmeasured":

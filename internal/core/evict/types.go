@@ -91,8 +91,8 @@ type Usage struct {
 	// is the use of the containers' writable layers.
 	Volumes, Logs, Layers Disk
 	// NoLayers: the writable layers could not be measured, so Layers is too small. NoVolumes: the volumes could be measured in part only,
-	// so Volumes is too small.
-	NoLayers, NoVolumes bool
+	// so Volumes is too small. NoLogs: the same about the logs.
+	NoLayers, NoVolumes, NoLogs bool
 	// Evades, with NoVolumes: the directories in a volume lie too deep in each other, or were moved all the time during the measurement. Only
 	// the pod itself can have made them so.
 	Evades     bool
