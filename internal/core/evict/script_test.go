@@ -282,7 +282,11 @@ func (s *node) printPlan(p *evict.Plan) {
 		s.Print("  %s", p.Why)
 	}
 	if e := p.Evict; e != nil {
-		s.Print("  evict %s within %s: %s", e.Pod.Name, e.Grace, strings.TrimSpace(e.Message))
+		how := "within " + e.Grace.String()
+		if e.AtOnce {
+			how = "at once"
+		}
+		s.Print("  evict %s %s: %s", e.Pod.Name, how, strings.TrimSpace(e.Message))
 		for _, k := range slices.Sorted(func(yield func(string) bool) {
 			for k := range e.Annotations {
 				if !yield(k) {

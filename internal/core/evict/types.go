@@ -242,8 +242,13 @@ type Plan struct {
 
 // Eviction says which pod the node evicts, and how.
 type Eviction struct {
-	Pod   *v1.Pod
-	Grace time.Duration // how long the pod's containers have to end
+	Pod *v1.Pod
+	// Grace is the grace period of the pod: 0 for a hard threshold.
+	Grace time.Duration
+	// AtOnce: the containers are killed without being asked to end. It is set for a hard threshold of memory: while a container takes the
+	// time to end, it can use up the memory that is left, and then the kernel kills any process. A pod that fills a disk or uses up the
+	// process IDs kills no other pod, so its containers are asked first.
+	AtOnce bool
 	// Message is the message of the pod's status and of the event, in upstream's words.
 	Message string
 	// Annotations are the annotations of the event, under upstream's names.
