@@ -89,6 +89,7 @@ type Agent struct {
 	podsAPI     *podsapi.Server // nil: the Pods API is not served
 	pages       pages
 	stats       *stats.Stats
+	partly      *partly
 	metrics     *stats.Metrics
 	tracer      atomic.Pointer[trace.Tracer] // nil: nothing is traced
 	calls       *stats.APICalls
@@ -314,7 +315,7 @@ func (a *Agent) buildLoop() error {
 	least, most := a.startSlots()
 	a.loop = syncloop.New(syncloop.Config{
 		Pods: a.pods, Cache: a.pleg, Performer: a.traced(scheduledPerformer{performer, a.work, work.NewTurns(least, most), a.deps.Acted}), Checkpoints: a.platform.checkpoints,
-		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed, a.events},
+		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed, a.events, a.partly},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.platform.objects, Policy: a.policy.Load, Hash: specHash,
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.platform.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
 		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartSlots: least, MostStarts: most, WentWrong: a.wentWrong(), Log: a.log,

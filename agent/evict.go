@@ -192,7 +192,7 @@ func share(ctx context.Context, left int) (context.Context, context.CancelFunc) 
 
 // diskUsageOf measures what one pod has on disk. d is the usage of its containers.
 func (a *Agent) diskUsageOf(ctx context.Context, p *v1.Pod, d stats.PodDisk) *evict.Usage {
-	u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs), NoLayers: d.NoLayers}
+	u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs), NoLayers: d.NoLayers, NoLogs: d.NoLogs}
 	for _, c := range d.Containers {
 		u.Containers = append(u.Containers, evict.ContainerUsage{Name: c.Name, Disk: new(c.Layer + c.Logs)})
 	}
@@ -205,9 +205,9 @@ func (a *Agent) diskUsageOf(ctx context.Context, p *v1.Pod, d stats.PodDisk) *ev
 	files, filesErr := a.platform.volumes.FilesUsage(p.UID)
 	u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+files.Bytes(), u.Volumes.Inodes+files.Inodes
 	if err = errors.Join(err, filesErr); err != nil {
-		a.log.Debug("volumes are measured in part only", "pod", p.Namespace+"/"+p.Name, "err", err)
 		u.NoVolumes, u.Evades = true, errors.Is(err, hostfs.ErrTooDeep) || errors.Is(err, hostfs.ErrMoved)
 	}
+	a.partly.note(p, forEviction, errors.Join(err, d.Err))
 	return u
 }
 

@@ -37,16 +37,19 @@ func (o observed) Observed() []*pod.Observed {
 	return p.List()
 }
 
-// measuredProbes runs the probes. When a pod is gone, it also removes the metrics of its probes, and what is remembered of its events.
+// measuredProbes runs the probes. When a pod is gone, it also removes the metrics of its probes, and what is remembered of its events and of
+// its measurements.
 type measuredProbes struct {
 	syncloop.Prober
 	probed *stats.Probed
 	events *events
+	partly *partly
 }
 
 // Forget ends the probes of a pod that is gone.
 func (m measuredProbes) Forget(uid types.UID) {
 	m.Prober.Forget(uid)
+	m.partly.forget(uid)
 	m.probed.Forget(uid)
 	m.events.recorder.Forget(uid)
 }
@@ -123,6 +126,12 @@ func (a *Agent) buildStats() error {
 		func() float64 { return float64(len(a.pleg.Hung(pleg.HungFor))) })
 	if err := a.deps.Metrics.Register(hung); err != nil {
 		return fmt.Errorf("register wherry_hung_pods: %w", err)
+	}
+	a.partly = &partly{log: a.log}
+	if err := a.deps.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "wherry_pods_measured_in_part", Help: "Pods whose data on disk could be measured in part only when it was last measured for an eviction or for the pod's limits",
+	}, a.partly.count)); err != nil {
+		return fmt.Errorf("register wherry_pods_measured_in_part: %w", err)
 	}
 	cfg := stats.Config{
 		NodeName: a.cfg.NodeName, Version: a.cfg.KubeletVersion, Pods: observed{a}, Runtime: scheduledStats{a.deps.Runtime, a.work}, Images: a.deps.Images,
@@ -316,6 +325,8 @@ func (a *Agent) storage() func(context.Context, *v1.Pod) (syncloop.StorageUse, e
 		for _, c := range disks[p.UID].Containers {
 			use.Containers = append(use.Containers, syncloop.ContainerUse{Name: c.Name, Layer: c.Layer, Logs: c.Logs})
 		}
+		err = errors.Join(err, disks[p.UID].Err)
+		a.partly.note(p, forLimits, err)
 		return use, errors.Join(err, containersErr)
 	}
 }

@@ -90,8 +90,9 @@ containers:
 	if want := "The node was low on resource: memory. Threshold quantity: 128Mi, available: "; p.Status.Reason != "Evicted" || !strings.HasPrefix(p.Status.Message, want) {
 		s.Errorf("status is %s %q, want Evicted %q", p.Status.Reason, p.Status.Message, want)
 	}
-	if c := p.Status.ContainerStatuses[0].State.Terminated; c == nil || c.Reason == "OOMKilled" {
-		s.Errorf("its container ended with %+v", c)
+	// The container would exit with 0 after SIGTERM.
+	if c := p.Status.ContainerStatuses[0].State.Terminated; c == nil || c.Reason == "OOMKilled" || c.ExitCode != 137 {
+		s.Errorf("its container ended with %+v, want killed by the node at once", c)
 	}
 	s.Logf("evicted %v after its creation", time.Since(began).Round(100*time.Millisecond))
 	s.nodeCondition(n, v1.NodeMemoryPressure, v1.ConditionFalse)

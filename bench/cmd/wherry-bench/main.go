@@ -48,7 +48,7 @@ func main() {
 	flag.IntVar(&o.plan.Parallel, "parallel", 0, "workers that start pods in the arms bare and limit; 0: the best of 4, 8 and 16, tried first")
 	flag.DurationVar(&o.plan.Rest, "rest", 20*time.Second, "how long the agent is watched at rest")
 	flag.StringVar(&o.probes, "probes", "exec", "kinds of probe that all pods have each second, by comma: exec, http, grpc")
-	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, volumes, many, death, restart, busy, crash, chatter, pull, slow, pressure, disks, probes, exec, dense (death and restart need many); default all")
+	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, volumes, many, death, restart, busy, crash, chatter, pull, slow, pressure, collect, disks, probes, exec, dense (death and restart need many); default all")
 	flag.StringVar(&o.arms, "arms", "", "only these, by comma: bare, limit, upstream, wherry; default all")
 	flag.StringVar(&o.json, "json", "results/bench.json", "file for all samples; empty: none")
 	flag.StringVar(&o.md, "markdown", "results/bench.md", "file for the table in Markdown; empty: none")

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,4 +46,27 @@ func MemoryOfMachine() (int64, error) {
 	var s syscall.Sysinfo_t
 	err := syscall.Sysinfo(&s)
 	return int64(s.Totalram) * int64(s.Unit), err
+}
+
+// Space returns how many bytes are available on the file system of the rig, which has the agents' directories and the runtime's images.
+func (r *Rig) Space() (int64, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(r.Dir, &s); err != nil {
+		return 0, fmt.Errorf("size of the file system of %s: %w", r.Dir, err)
+	}
+	return int64(s.Bavail) * s.Bsize, nil
+}
+
+// Fill takes size bytes of the rig's file system at once. The function free gives them back.
+func (r *Rig) Fill(size int64) (free func() error, err error) {
+	name := r.path("fill")
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	free = func() error { return os.Remove(name) }
+	if err := errors.Join(syscall.Fallocate(int(f.Fd()), 0, 0, size), f.Close()); err != nil {
+		return nil, errors.Join(fmt.Errorf("take %d MiB of the file system: %w", size>>20, err), free())
+	}
+	return free, nil
 }

@@ -30,6 +30,9 @@ const (
 	bigFile   = 256 << 10
 )
 
+// smallLayer is the size in bytes, before compression, of the layer of a small image that has no program. There are many such images.
+const smallLayer = 1 << 20
+
 // These are media types of OCI images.
 const (
 	typeManifest = "application/vnd.oci.image.manifest.v1+json"
@@ -37,7 +40,7 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// Registry serves large images over HTTP on a loopback address, where container runtimes do not require TLS. Each image contains a program,
+// Registry serves images over HTTP on a loopback address, where container runtimes do not require TLS. Each image contains a program,
 // so that a container of it can run. No two images share a layer, so that a pull always fetches all layers. There is another registry in
 // tools/internal/conformance, which serves archives of many images, but this module cannot import it.
 type Registry struct {
@@ -83,6 +86,22 @@ func (r *Rig) Registry(ctx context.Context) (*Registry, error) {
 	r.registry = g
 	return g, nil
 }
+
+// SmallImages returns a registry like Registry, whose images have one layer of a MiB beside the program. The first call starts it.
+func (r *Rig) SmallImages(ctx context.Context) (*Registry, error) {
+	if r.small != nil {
+		return r.small, nil
+	}
+	g, err := newRegistry(ctx, r.path("small"), filepath.Join(r.Bin, "images", "pause"), 1, smallLayer)
+	if err != nil {
+		return nil, fmt.Errorf("start a registry of small images: %w", err)
+	}
+	r.small = g
+	return g, nil
+}
+
+// Has reports whether an image is one of the registry's, by its reference.
+func (g *Registry) Has(reference string) bool { return strings.HasPrefix(reference, g.host+"/") }
 
 // newRegistry starts a registry whose images have one layer with the program, and several layers of size bytes each. It writes the part of
 // each layer that all images share (see layer) into a file in dir.

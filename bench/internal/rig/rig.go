@@ -40,6 +40,7 @@ type Rig struct {
 	plane      *exec.Cmd
 	planeDone  chan struct{} // closed when the control plane has ended
 	registry   *Registry     // nil: not started yet
+	small      *Registry     // registry of small images; nil: not started yet
 	runtime    bool
 	runtimePID int
 	admin      *rest.Config
@@ -198,8 +199,10 @@ func (r *Rig) NodeClient(node string) (kubernetes.Interface, error) {
 // Close ends all processes of the rig, restores kernel settings, and removes the cgroups and the directory.
 func (r *Rig) Close() error {
 	var errs []error
-	if r.registry != nil {
-		r.registry.Close()
+	for _, g := range []*Registry{r.registry, r.small} {
+		if g != nil {
+			g.Close()
+		}
 	}
 	if r.runtime {
 		out, err := exec.Command(filepath.Join(r.Bin, "wherry-dev"), "runtime", "down", "--dir", filepath.Dir(r.Socket)).CombinedOutput()

@@ -95,6 +95,7 @@ var blocks = []block{
 		{name: "slow", do: (*Session).slow, brief: 1},
 	}},
 	{"pressure", []step{{name: "pressure", do: (*Session).pressure, brief: 1}}},
+	{"collect", []step{{name: "collect", do: (*Session).collect, brief: 1}}},
 	{"disks", []step{{name: "disks", do: (*Session).disks, brief: 1}}},
 	{"probes", []step{{name: "probes", do: (*Session).probes, brief: 3}}},
 	{"exec", []step{{name: "exec", brief: 1, alone: true}}},

@@ -20,7 +20,8 @@
 //   - a main container starts only after its init containers
 //   - attempts only grow
 //   - an ending pod never comes back; a finished one is never run again
-//   - the time between the first stop and the last kill is the grace period, and never less than Policy.MinGrace
+//   - the time between the first stop and the last kill is the grace period, and never less than Policy.MinGrace, unless the node has to kill
+//     the pod at once (Stop.AtOnce)
 //   - if all actions of a plan are in flight and the Input is otherwise the same, the next plan begins nothing: there is no busy loop
 //
 // # The rules, one file each

@@ -128,7 +128,7 @@ func badPlan(in *decide.Input, plan *decide.Plan) []string {
 				say("%v of a container that runs or is not there", a)
 			}
 		case pod.OpStopContainer:
-			if a.Grace < in.Policy.MinGrace {
+			if a.Grace < leastGrace(in) {
 				say("%v has too little grace", a)
 			}
 		case pod.OpNone, pod.OpSetUp, pod.OpPullImage, pod.OpPostStart, pod.OpPreStop, pod.OpRemoveSandbox, pod.OpResize:
@@ -338,7 +338,7 @@ func (s *bytesSource) podMemory(m *decide.Memory) {
 		m.StopBegan, m.StopGrace = s.time(), time.Duration(s.n(60))*time.Second
 	}
 	if s.rare() {
-		m.Stop = &decide.Stop{Reason: "Evicted", Rejected: s.rare()}
+		m.Stop = &decide.Stop{Reason: "Evicted", Rejected: s.rare(), AtOnce: s.rare()}
 	}
 	if s.rare() {
 		m.Ends = []decide.End{{Name: "app", ID: "app4", Cause: pod.CauseLiveness, Began: s.time(), Grace: time.Duration(s.n(50)) * time.Second}}

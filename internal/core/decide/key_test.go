@@ -130,7 +130,7 @@ func (k *keyer) runtime(sandboxes []pod.Sandbox, containers []pod.Container) {
 }
 
 func (k *keyer) memory(m *decide.Memory) {
-	k.bools(m.Admitted, m.Finished, m.Orphaned, m.SetUp, m.Outdated, m.TornDown, m.Forgotten, m.RestartingAll, m.RestartedAll, m.Stop != nil, m.SandboxAttemptKnown)
+	k.bools(m.Admitted, m.Finished, m.Orphaned, m.SetUp, m.Outdated, m.TornDown, m.Forgotten, m.RestartingAll, m.RestartedAll, m.Stop != nil, m.Stop != nil && m.Stop.AtOnce, m.SandboxAttemptKnown)
 	k.num(int64(m.StopGrace))
 	k.bools(m.Resize.InProgress, m.Resize.Error != "", m.GroupSized)
 	k.size(m.GroupSize)

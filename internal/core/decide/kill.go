@@ -12,7 +12,7 @@ import (
 const DefaultGrace = 30 * time.Second
 
 // kill ends one container. left is what remains of its grace period. The preStop hook runs first, inside the grace period; then
-// StopContainer gets the time that remains as its timeout, and at least Policy.MinGrace. A hook that still runs when the grace period is
+// StopContainer gets the time that remains as its timeout, and at least leastGrace. A hook that still runs when the grace period is
 // over continues in parallel with StopContainer until the container has ended. If the container has to outlive others (blocked),
 // StopContainer is called only after the others have ended; the hook does not wait for them. If a StopContainer that is in flight leaves the
 // container more time than it has, a second one begins beside it.
@@ -51,7 +51,7 @@ func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why p
 		why = WhyShorterGrace
 	}
 	t.begin(pod.Action{
-		Op: pod.OpStopContainer, Container: c.Name, ID: c.ID, Grace: max(left, t.in.Policy.MinGrace), Cause: cause, Why: why,
+		Op: pod.OpStopContainer, Container: c.Name, ID: c.ID, Grace: max(left, t.leastGrace()), Cause: cause, Why: why,
 	})
 }
 
@@ -71,11 +71,19 @@ func (t *turn) outlasts(c *pod.Container, cause pod.Cause) bool {
 	}
 	for i := range t.in.InFlight {
 		a := &t.in.InFlight[i]
-		if a.Op == pod.OpStopContainer && a.ID == c.ID && a.Grace <= max(most, t.in.Policy.MinGrace) {
+		if a.Op == pod.OpStopContainer && a.ID == c.ID && a.Grace <= max(most, t.leastGrace()) {
 			return false
 		}
 	}
 	return true
+}
+
+// leastGrace returns the smallest timeout of a StopContainer.
+func (t *turn) leastGrace() time.Duration {
+	if t.atOnce() {
+		return 0
+	}
+	return t.in.Policy.MinGrace
 }
 
 func specGrace(spec *v1.PodSpec) time.Duration {

@@ -197,17 +197,26 @@ type Stop struct {
 	Rejected bool
 	// Grace overrides the spec's grace period when not nil.
 	Grace *time.Duration
-	Since time.Time
+	// AtOnce: every container is killed without a grace period and without its preStop hook, whatever the other fields say: "When a hard
+	// eviction threshold is met, the kubelet kills pods immediately without graceful termination". The node sets it only if the time that a
+	// container may take to end would cost other pods their lives.
+	AtOnce bool `json:",omitzero"`
+	Since  time.Time
 }
 
-// Sooner returns a copy of s with the grace period of other, if the period of other is shorter than that of s. Otherwise it returns s
-// itself. The result keeps the reason in s, but a second reason to stop the pod may require that the pod ends sooner.
+// Sooner returns a copy of s with the grace period of other, if the period of other is shorter than that of s, and with AtOnce of other, if
+// other sets it. Otherwise it returns s itself. The result keeps the reason in s, but a second reason to stop the pod may require that the
+// pod ends sooner.
 func (s *Stop) Sooner(other *Stop) *Stop {
-	if other.Grace == nil || s.Grace != nil && *s.Grace <= *other.Grace {
+	shorter := other.Grace != nil && (s.Grace == nil || *s.Grace > *other.Grace)
+	if !shorter && (s.AtOnce || !other.AtOnce) {
 		return s
 	}
 	sooner := *s
-	sooner.Grace = new(*other.Grace)
+	if shorter {
+		sooner.Grace = new(*other.Grace)
+	}
+	sooner.AtOnce = s.AtOnce || other.AtOnce
 	return &sooner
 }
 

@@ -455,9 +455,31 @@ func TestHaltKeepsTheFirstReasonAndTheShortestGrace(t *testing.T) {
 			if diff := cmp.Diff(tt.want, m.Stop.Grace); diff != "" {
 				t.Errorf("grace period (-want +got):\n%s", diff)
 			}
+			if m.Stop.AtOnce || first.AtOnce {
+				t.Error("the pod is killed at once")
+			}
 			if diff := cmp.Diff(tt.first, first.Grace); diff != "" {
 				t.Errorf("the first Stop was written to (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A pod that the node ends, and has to kill at once for a second reason, is killed at once. A later reason gives it no time back.
+func TestHaltAtOnceStays(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]*time.Duration{"soft": new(time.Hour), "hard": new(time.Duration(0)), "deadline": nil} {
+		var m decide.Memory
+		was := &decide.Stop{Reason: "First", Grace: first}
+		m.Halt(was)
+		if !m.Halt(&decide.Stop{Reason: "Second", Grace: new(time.Duration(0)), AtOnce: true}) || !m.Stop.AtOnce || m.Stop.Reason != "First" || *m.Stop.Grace != 0 {
+			t.Errorf("%s: the pod ends with %+v, want at once, for the first reason", name, m.Stop)
+		}
+		if was.AtOnce {
+			t.Errorf("%s: the first Stop was written to", name)
+		}
+		if m.Halt(&decide.Stop{Reason: "Third", Grace: new(time.Duration(0))}) || !m.Stop.AtOnce {
+			t.Errorf("%s: a third reason makes it %+v", name, m.Stop)
+		}
 	}
 }

@@ -215,6 +215,12 @@ func (m *mover) apiActs() {
 			})
 		}
 	}
+	if m.pod != nil && (m.mem.Stop == nil || !m.mem.Stop.AtOnce) {
+		m.spend(evicts, "evicted at once", func(c *node) {
+			c.mem.Halt(&decide.Stop{Reason: "Evicted", Grace: new(time.Duration(0)), AtOnce: true, Since: c.now})
+			c.saved, c.evicted = c.mem.Kept(), true
+		})
+	}
 }
 
 // see gives the agent the pod that its sources want. It does nothing while the agent is down or still waits for their first answer.

@@ -46,6 +46,9 @@ func (w *world) checkEnd(plan *decide.Plan) {
 			w.breaks(invNeedless, "the pod ends (%s)", plan.Why)
 		}
 	}
+	if s := w.mem.Stop; s != nil && s.AtOnce {
+		w.asked = 0
+	}
 	if w.pod == nil {
 		return
 	}
@@ -141,7 +144,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	switch {
 	case a.Grace < left:
 		w.breaks(invLeastGrace, "%v has less than the %s that are left", a, left)
-	case a.Grace > max(left, w.pol.MinGrace):
+	case a.Grace > max(left, leastGrace(in)):
 		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
 	case plan.Ending && left > 0 && in.Pod != nil:
 		w.checkLast(in, a)

@@ -232,17 +232,25 @@ func clash(in *decide.Input, a, b pod.Action) bool {
 	return false
 }
 
+// leastGrace returns the smallest timeout of a StopContainer: Policy.MinGrace, or nothing if the node has to kill the pod at once.
+func leastGrace(in *decide.Input) time.Duration {
+	if s := in.Memory.Stop; s != nil && s.AtOnce {
+		return 0
+	}
+	return in.Policy.MinGrace
+}
+
 // checkGrace checks that the timeout of a stop is not longer than the rest of the grace period in the plan, and not shorter than
-// Policy.MinGrace.
+// leastGrace.
 func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
 		return
 	}
 	left := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now)
 	switch {
-	case a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace:
+	case a.Op == pod.OpStopContainer && a.Grace < leastGrace(in):
 		w.breaks(invLeastGrace, "%v has less than the smallest grace", a)
-	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
+	case plan.Ending && a.Grace > max(left, leastGrace(in)):
 		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
 	case plan.Ending && a.Op == pod.OpPreStop && a.Grace > left:
 		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)

@@ -192,6 +192,16 @@ func plantedBugs() []planted {
 			}
 		})},
 		{"StopContainer with no time at all", invLeastGrace, "always", doing(pod.OpStopContainer, func(_ *decide.Input, a *pod.Action) { a.Grace = 0 })},
+		{"a pod that has to be killed at once is asked to end", invMostGrace, "evicted", forgetting(func(m *decide.Memory) {
+			if m.Stop != nil {
+				m.Stop.AtOnce = false
+			}
+		})},
+		{"each evicted pod is killed at once", invLeastGrace, "evicted", forgetting(func(m *decide.Memory) {
+			if m.Stop != nil {
+				m.Stop.AtOnce = true
+			}
+		})},
 		{"each stop gets the whole period", invMostGrace, "hooks", doing(pod.OpStopContainer, func(_ *decide.Input, a *pod.Action) { a.Grace = 30 * time.Second })},
 		{"StopBegan is forgotten", invMostGrace, "hooks", forgetting(func(m *decide.Memory) { m.StopBegan = time.Time{} })},
 		{"a shorter grace period is not heard of", invProgress, "hooks", seeing(func(in *decide.Input) {

@@ -371,14 +371,16 @@ func (s *story) probed(name, what string) {
 	s.said.Set(said)
 }
 
-// ending carries out the commands that end the pod: "delete grace=30", "stop Evicted grace=0" and "reject OutOfcpu".
+// ending carries out the commands that end the pod: "delete grace=30", "stop Evicted grace=0", "stop Evicted at-once" and "reject OutOfcpu".
 func (s *story) ending(f []string) {
 	var grace *int64
-	reason := ""
+	reason, atOnce := "", false
 	for _, opt := range f[1:] {
 		if val, ok := strings.CutPrefix(opt, "grace="); ok {
 			n, _ := strconv.ParseInt(val, 10, 64)
 			grace = &n
+		} else if opt == "at-once" {
+			atOnce = true
 		} else {
 			reason = opt
 		}
@@ -388,7 +390,7 @@ func (s *story) ending(f []string) {
 		at := metav1.NewTime(s.now)
 		s.pod.DeletionTimestamp, s.pod.DeletionGracePeriodSeconds = &at, grace
 	default:
-		s.mem.Stop = &decide.Stop{Reason: reason, Rejected: f[0] == "reject", Since: s.now}
+		s.mem.Stop = &decide.Stop{Reason: reason, Rejected: f[0] == "reject", AtOnce: atOnce, Since: s.now}
 		if grace != nil {
 			d := time.Duration(*grace) * time.Second
 			s.mem.Stop.Grace = &d

@@ -157,7 +157,7 @@ func (t *turn) graceClock() {
 		t.plan.StopGrace = t.podGrace()
 		return
 	}
-	if t.in.Pod != nil || t.in.LastGrace != nil {
+	if t.in.Pod != nil || t.in.LastGrace != nil || t.atOnce() {
 		t.plan.StopGrace = min(m.StopGrace, t.podGrace())
 	}
 }
@@ -166,8 +166,17 @@ func (t *turn) graceClock() {
 // given a small grace period before being force killed."
 const leastPodGrace = time.Second
 
-// podGrace returns the shortest of the grace periods that apply to the pod, but no less than leastPodGrace.
-func (t *turn) podGrace() time.Duration { return max(t.askedGrace(), leastPodGrace) }
+// podGrace returns the shortest of the grace periods that apply to the pod, but no less than leastPodGrace, unless the node kills the pod at
+// once.
+func (t *turn) podGrace() time.Duration {
+	if t.atOnce() {
+		return 0
+	}
+	return max(t.askedGrace(), leastPodGrace)
+}
+
+// atOnce reports whether the node ends the pod and kills its containers at once.
+func (t *turn) atOnce() bool { return t.in.Memory.Stop != nil && t.in.Memory.Stop.AtOnce }
 
 func (t *turn) askedGrace() time.Duration {
 	in := t.in

@@ -68,7 +68,8 @@ type Policy struct {
 	// DeadContainerAge is the time after its end for which every attempt is kept.
 	DeadContainersPerContainer int
 	DeadContainerAge           time.Duration
-	// MinGrace is the smallest grace period of a StopContainer, even if the pod's grace period is over, shorter or zero (2 s).
+	// MinGrace is the smallest grace period of a StopContainer, even if the pod's grace period is over, shorter or zero (2 s). It does not
+	// apply to a pod that the node kills at once (Stop.AtOnce).
 	MinGrace time.Duration
 }
 

@@ -20,8 +20,10 @@ const (
 	// endsSoon is how long the node waits for pods that are already ending. If such pods will end within this time and free enough, no
 	// other pod is evicted for a hard threshold.
 	endsSoon = 2 * time.Second
-	// waitStep is the period of measurements while the node waits for the end of a pod.
-	waitStep = 500 * time.Millisecond
+	// waitStep is the period of measurements while the node waits for the end of a pod, and waitMemory while it does so because memory is
+	// short: other pods may eat memory meanwhile.
+	waitStep   = 500 * time.Millisecond
+	waitMemory = 100 * time.Millisecond
 	// againAfter is how long the node waits after it has found no pod to evict. If the shortage continues, it then tries again to
 	// remove containers and images, and to find a pod. For a disk the wait doubles each time up to againMost, unless something was removed:
 	// a try reads all files of all pods, and a node with DiskPressure gets no new pod that could be evicted.
@@ -119,12 +121,12 @@ func (p *Plan) waits(in *Input) bool {
 	p.For, _ = p.crossing(v.signal)
 	p.Pause = ForEvicted
 	p.Why = fmt.Sprintf("waits for the evicted pod %s %s", v.name, what)
-	p.wake(in.Now.Add(waitStep))
+	p.wake(in.Now.Add(stepOf(v.signal)))
 	return true
 }
 
-// back reports whether an evicted pod has ended and has freed at least half of what it used. It returns false if the pod used nothing or
-// could not be measured.
+// back reports whether an evicted pod has ended and has freed at least half of what it used. It returns false if the pod used nothing, or
+// could not be measured completely.
 func (v *victim) back(now pressure.Signals) bool {
 	seen, measured := now.Read(v.signal)
 	return !v.endedAt.IsZero() && measured && v.used > 0 && seen.Available-v.available >= v.used-v.used/2
@@ -252,7 +254,7 @@ func (p *Plan) endsAnyway(in *Input, c pressure.Crossing) bool {
 	}
 	p.For, p.Pause = c, ForEnding
 	p.Why = fmt.Sprintf("%s: waits for pod %s/%s, which ends anyway", Shortage(c), first.Pod.Namespace, first.Pod.Name)
-	p.wake(in.Now.Add(waitStep))
+	p.wake(in.Now.Add(stepOf(c.Threshold.Signal)))
 	return true
 }
 
@@ -266,8 +268,8 @@ func missing(c pressure.Crossing) int64 {
 // only. The wait lasts blindWithin at most; after that, the node decides with what it knows about each pod.
 func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
 	s := c.Threshold.Signal
-	unknown := func(o Pod) bool { return o.Usage != nil && o.Usage.unknown(s, in.Layout) != 0 }
-	if !slices.ContainsFunc(in.Pods, unknown) {
+	partly := func(o Pod) bool { return o.Usage != nil && o.Usage.unknown(s, in.Layout) != 0 }
+	if !slices.ContainsFunc(in.Pods, partly) {
 		delete(p.State.blind, s)
 		return false
 	}
@@ -298,6 +300,7 @@ func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 		}
 		e.Grace = max(e.Grace, 0)
 	}
+	e.AtOnce = c.Threshold.Hard() && useOf(c.Threshold.Signal) == MemoryUse
 	e.Message, e.Annotations = message(first.pod, c)
 	e.Why = why(in, c, order)
 	p.Evict, p.Why = e, e.Why
@@ -309,7 +312,18 @@ func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 		uid: e.Pod.UID, name: e.Pod.Namespace + "/" + e.Pod.Name, signal: c.Threshold.Signal, at: in.Now, grace: e.Grace,
 		before: p.State.victim, soft: !c.Threshold.Hard(), available: c.Observed.Available, used: first.used,
 	}
-	p.wake(in.Now.Add(waitStep))
+	if first.partly { // the pod's end frees more than what was found, so half of that does not show that all of it is available again
+		p.State.victim.used = 0
+	}
+	p.wake(in.Now.Add(stepOf(c.Threshold.Signal)))
+}
+
+// stepOf returns the period of measurements while the node waits for the end of a pod because of a shortage of a signal.
+func stepOf(s pressure.Signal) time.Duration {
+	if useOf(s) == MemoryUse {
+		return waitMemory
+	}
+	return waitStep
 }
 
 func set[T any](m *map[pressure.Signal]T, s pressure.Signal, v T) {

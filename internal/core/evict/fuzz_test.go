@@ -189,6 +189,8 @@ func (w *world) check(p *evict.Plan) {
 		w.t.Fatalf("evicts a second pod before the first has ended")
 	case e.Grace < 0 || e.Grace > w.policy.MaxPodGrace:
 		w.t.Fatalf("grace period %s", e.Grace)
+	case e.AtOnce != (p.For.Threshold.Hard() && p.For.Threshold.Signal.Resource() == v1.ResourceMemory):
+		w.t.Fatalf("for %s a pod is killed at once: %t", p.For.Threshold, e.AtOnce)
 	case !strings.HasPrefix(e.Message, "The node was low on resource: "):
 		w.t.Fatalf("message %q", e.Message)
 	}

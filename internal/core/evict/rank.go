@@ -77,9 +77,14 @@ type claim struct {
 	used     int64 // what the pod uses of the scarce resource: bytes, inodes or processes
 	request  int64 // what the pod requests of it; 0 for inodes and processes, which cannot be requested
 	exceeds  bool
+	partly   bool // used is too small, because a part of the pod's data could not be measured
 	evades   bool // used is too small, and the pod itself prevents a complete measurement
 	priority int32
 }
+
+// mayExceed reports whether the pod possibly uses more than it requests: what was found of its data is not more, and there is data that could
+// not be measured. A pod of which nothing was found does not count, because its end might free nothing.
+func (c *claim) mayExceed() bool { return !c.exceeds && c.partly && c.used > 0 }
 
 // over returns how much more the pod uses than it requests. The result is negative if it uses less.
 func (c *claim) over() int64 { return c.used - c.request }
@@ -118,6 +123,7 @@ func claimOf(p *Pod, s pressure.Signal, l Layout) claim {
 	}
 	// For process IDs, it does not matter whether a pod uses more than it requests: "Pods are ranked for process IDs by priority".
 	c.exceeds = c.used > c.request && s != pressure.PIDAvailable
+	c.partly = p.Usage != nil && p.Usage.unknown(s, l) != 0
 	if c.evades = p.Usage != nil && p.Usage.Evades && p.Usage.unknown(s, l)&volumes != 0; c.evades {
 		c.exceeds = true
 	}
@@ -128,6 +134,9 @@ func claimOf(p *Pod, s pressure.Signal, l Layout) claim {
 func (u *Usage) unknown(s pressure.Signal, l Layout) (missing part) {
 	if u.NoVolumes {
 		missing |= volumes
+	}
+	if u.NoLogs {
+		missing |= logs
 	}
 	if u.NoLayers {
 		missing |= layers
@@ -168,7 +177,9 @@ func amount(n uint64) int64 { return int64(min(n, uint64(maxAmount))) }
 // following parameters to determine the Pod eviction order: whether the Pod's resource usage exceeds requests, Pod Priority, the
 // Pod's resource usage relative to requests." For process IDs only the priority and the number of processes count. A pod that
 // could not be measured counts as if it used nothing, because its end might free nothing. A pod that evades the measurement of its volumes
-// counts as if it used the most: otherwise it could fill the disk, and the other pods would be evicted. Of equal pods the youngest comes first.
+// counts as if it used the most: otherwise it could fill the disk, and the other pods would be evicted. A pod of which only a part could be
+// measured uses at least what was found: it comes after the pods that surely use more than they request, and before those that surely do
+// not. Of equal pods the one that was measured in part comes first, and then the youngest.
 func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 	all := claims(pods, s, l, now)
 	slices.SortFunc(all, func(a, b claim) int { return a.compare(&b) })
@@ -179,9 +190,11 @@ func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 func (c *claim) compare(b *claim) int {
 	return cmp.Or(
 		ahead(c.exceeds, b.exceeds),
+		ahead(c.mayExceed(), b.mayExceed()),
 		cmp.Compare(c.priority, b.priority),
 		ahead(c.evades, b.evades),
 		cmp.Compare(b.over(), c.over()),
+		ahead(c.partly, b.partly),
 		-c.pod.Pod.CreationTimestamp.Time.Compare(b.pod.Pod.CreationTimestamp.Time),
 		strings.Compare(string(c.pod.Pod.UID), string(b.pod.Pod.UID)),
 	)

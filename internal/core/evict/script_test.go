@@ -146,7 +146,8 @@ func (s *node) configure(f []string) {
 }
 
 // addPod reads "pod NAME key=value...": priority, request, uses (memory), storage-request, volumes, logs, layers (bytes), inodes,
-// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, no-volumes, evades, pod-request (a request of the whole pod).
+// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, no-volumes, no-logs, evades,
+// pod-request (a request of the whole pod).
 func (s *node) addPod(f []string) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f[1], Namespace: "default", UID: types.UID(f[1]), Annotations: map[string]string{}}}
 	p.CreationTimestamp = metav1.NewTime(s.now.Add(time.Duration(len(s.pods)) * time.Second))
@@ -189,6 +190,8 @@ func (s *node) addPod(f []string) {
 			u.NoLayers = true
 		case "no-volumes":
 			u.NoVolumes = true
+		case "no-logs":
+			u.NoLogs = true
 		case "evades":
 			u.NoVolumes, u.Evades = true, true
 		case "unmeasured":
@@ -286,7 +289,11 @@ func (s *node) printPlan(p *evict.Plan) {
 		s.Print("  %s", p.Why)
 	}
 	if e := p.Evict; e != nil {
-		s.Print("  evict %s within %s: %s", e.Pod.Name, e.Grace, strings.TrimSpace(e.Message))
+		how := "within " + e.Grace.String()
+		if e.AtOnce {
+			how = "at once"
+		}
+		s.Print("  evict %s %s: %s", e.Pod.Name, how, strings.TrimSpace(e.Message))
 		for _, k := range slices.Sorted(func(yield func(string) bool) {
 			for k := range e.Annotations {
 				if !yield(k) {

@@ -123,6 +123,8 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 		fmt.Fprintf(&b, "; the pod has %s %s", c.Threshold.Signal.Amount(first.used), what(c.Threshold.Signal))
 	case first.exceeds:
 		fmt.Fprintf(&b, "; the pod uses %s, %s more than it requests", c.Threshold.Signal.Amount(first.used), c.Threshold.Signal.Amount(first.over()))
+	case first.mayExceed():
+		fmt.Fprintf(&b, "; no pod is known to use more than it requests, and this one uses at least %s", c.Threshold.Signal.Amount(first.used))
 	default:
 		fmt.Fprintf(&b, "; no pod uses more than it requests, and this one uses %s", c.Threshold.Signal.Amount(first.used))
 	}
@@ -136,6 +138,9 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	fmt.Fprintf(&b, ", priority %d", first.priority)
 	if len(order) > 1 {
 		fmt.Fprintf(&b, ", first of %d pods", len(order))
+		if n := partly(order[1:]); n > 0 {
+			fmt.Fprintf(&b, ", and of %d of the others not all could be measured", n)
+		}
 	} else {
 		b.WriteString(", the only pod that may go")
 	}
@@ -146,6 +151,16 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	return b.String()
 }
 
+// partly counts the pods of which only a part could be measured.
+func partly(order []claim) (n int) {
+	for i := range order {
+		if order[i].partly {
+			n++
+		}
+	}
+	return n
+}
+
 // beside names the parts of a pod's data that could not be measured completely.
 func beside(unknown part) string {
 	var parts []string
@@ -154,6 +169,9 @@ func beside(unknown part) string {
 	}
 	if unknown&volumes != 0 {
 		parts = append(parts, "a part of its volumes")
+	}
+	if unknown&logs != 0 {
+		parts = append(parts, "a part of its logs")
 	}
 	if parts == nil {
 		return ""

@@ -93,8 +93,8 @@ type Usage struct {
 	// is the use of the containers' writable layers.
 	Volumes, Logs, Layers Disk
 	// NoLayers: the writable layers could not be measured, so Layers is too small. NoVolumes: the volumes could be measured in part only,
-	// so Volumes is too small.
-	NoLayers, NoVolumes bool
+	// so Volumes is too small. NoLogs: the same about the logs.
+	NoLayers, NoVolumes, NoLogs bool
 	// Evades, with NoVolumes: the directories in a volume lie too deep in each other, or were moved all the time during the measurement. Only
 	// the pod itself can have made them so.
 	Evades     bool
@@ -245,8 +245,13 @@ type Plan struct {
 
 // Eviction says which pod the node evicts, and how.
 type Eviction struct {
-	Pod   *v1.Pod
-	Grace time.Duration // how long the pod's containers have to end
+	Pod *v1.Pod
+	// Grace is the grace period of the pod: 0 for a hard threshold.
+	Grace time.Duration
+	// AtOnce: the containers are killed without being asked to end. It is set for a hard threshold of memory: while a container takes the
+	// time to end, it can use up the memory that is left, and then the kernel kills any process. A pod that fills a disk or uses up the
+	// process IDs kills no other pod, so its containers are asked first.
+	AtOnce bool
 	// Message is the message of the pod's status and of the event, in upstream's words.
 	Message string
 	// Annotations are the annotations of the event, under upstream's names.

@@ -117,6 +117,10 @@ func stopsContainers(in *Input, a *Answer, why string) {
 		}
 	}
 	killAt := m.StopBegan.Add(m.StopGrace)
+	if m.Stop != nil && m.Stop.AtOnce && in.Now.Sub(killAt) <= stopSlack {
+		a.set(GraceRuns, "container %q is killed at once, without a grace period; %s", a.Container, why)
+		return
+	}
 	if overdue := in.Now.Sub(killAt); overdue > stopSlack {
 		a.set(StopOverdue, "the grace period is over since %s, and the runtime has not ended container %q yet; %s", round(overdue), a.Container, why)
 		if cm := m.Container(a.Container); cm != nil && in.Now.Before(cm.StopUntil) {

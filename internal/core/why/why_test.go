@@ -194,6 +194,10 @@ var cases = []struct {
 	{"an eviction that ends a container", healthy().deleted().and(func(s *situation) {
 		s.pod.DeletionTimestamp, s.turn.Memory.Stop = nil, &decide.Stop{Reason: "Evicted"}
 	}).flies(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "c1"}), GraceRuns, "the node ends it (Evicted)", 20 * time.Second},
+	{"an eviction that kills a container", healthy().deleted().and(func(s *situation) {
+		s.pod.DeletionTimestamp, s.turn.Memory.Stop = nil, &decide.Stop{Reason: "Evicted", AtOnce: true}
+		s.turn.Memory.StopBegan, s.turn.Memory.StopGrace = now.Add(-time.Second), 0
+	}).flies(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "c1"}), GraceRuns, "killed at once, without a grace period; the node ends it (Evicted)", 0},
 	{"a sandbox that stops", healthy().deleted().and(func(s *situation) { s.turn.Observed.Containers[0].State = pod.StateExited }).
 		flies(pod.Action{Op: pod.OpStopSandbox, ID: "s1"}), SandboxStops, "sandbox", 0},
 	{"a sandbox that cannot stop", healthy().deleted().and(func(s *situation) { s.turn.Observed.Containers[0].State = pod.StateExited }).

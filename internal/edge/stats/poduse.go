@@ -141,13 +141,16 @@ type PodDisk struct {
 	// Layers counts the writable layers of all containers of the pod. Logs counts the logs of all attempts of these containers that
 	// still exist.
 	Layers, Logs Space
-	// NoLayers is set if the runtime did not answer, so that Layers is not known.
-	NoLayers   bool
-	Containers []ContainerDisk // the disk usage of each running container
+	// NoLayers is set if the runtime did not answer, so that Layers is not known. NoLogs is set if the logs could be measured in part only, so
+	// that Logs is too small; Err says why.
+	NoLayers, NoLogs bool
+	Err              error
+	Containers       []ContainerDisk // the disk usage of each running container
 }
 
 // PodDisks measures the containers of all running pods, or of a single pod if the argument only is its UID ("": all pods). It asks the
-// runtime once, and walks through the log directories. A value that it could not measure is 0, and the error says so.
+// runtime once, and walks through the log directories. If the runtime does not answer, the error says so; a pod whose logs could not be
+// measured has an error of its own.
 func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]PodDisk, error) {
 	out := map[types.UID]PodDisk{}
 	if s.cfg.Runtime == nil {
@@ -167,7 +170,6 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 		return out, nil
 	}
 	layers, layersErr := s.layers(ctx, only)
-	errs := []error{layersErr}
 	for i := range pods {
 		p := &pods[i]
 		d := PodDisk{NoLayers: layersErr != nil && len(p.containers) > 0}
@@ -176,7 +178,9 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 			layer := layers[c.id]
 			one := ContainerDisk{Name: c.name, Layer: layer.GetUsedBytes().GetValue()}
 			logs, err := s.logSpace(ctx, c.logDir)
-			errs = append(errs, err)
+			if err != nil {
+				d.NoLogs, d.Err = true, errors.Join(d.Err, fmt.Errorf("logs of container %q: %w", c.name, err))
+			}
 			one.Logs = logs.Bytes
 			d.Layers.add(Space{one.Layer, layer.GetInodesUsed().GetValue()})
 			d.Logs.add(logs)
@@ -184,7 +188,7 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 		}
 		out[p.ref.UID] = d
 	}
-	return out, errors.Join(errs...)
+	return out, layersErr
 }
 
 // layers asks the runtime for the writable layers of all containers, or of the containers of one pod, by container ID.
@@ -208,7 +212,7 @@ func (s *Stats) layers(ctx context.Context, only types.UID) (map[string]*runtime
 
 func (a *Space) add(b Space) { a.Bytes, a.Inodes = a.Bytes+b.Bytes, a.Inodes+b.Inodes }
 
-// logSpace measures the logs of a container.
+// logSpace measures the logs of a container. With an error, it returns what it has found.
 func (s *Stats) logSpace(ctx context.Context, dir string) (Space, error) {
 	if s.cfg.LogDir == "" || s.cfg.Disk == nil {
 		return Space{}, nil

@@ -361,8 +361,28 @@ func TestPodDisks(t *testing.T) {
 	}
 	stub.err = errors.New("hung")
 	got, err = s.PodDisks(t.Context(), "")
-	if web := got[webUID]; err == nil || !web.NoLayers || web.Logs.Bytes != 111 {
+	if web := got[webUID]; err == nil || !web.NoLayers || web.NoLogs || web.Err != nil || web.Logs.Bytes != 111 {
 		t.Errorf("of a runtime that fails: %+v %v", got, err)
+	}
+}
+
+// unreadable is a disk whose directories cannot be read completely.
+type unreadable struct{ Disk }
+
+func (d unreadable) UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error) {
+	bytes, inodes, _ = d.Disk.UntrustedDiskUsage(ctx, dir, depth)
+	return bytes, inodes, errors.New("input/output error")
+}
+
+// If the logs of a pod cannot be measured completely, the pod says so, and why. What was found counts.
+func TestPodDisksSayWhichLogsCouldNotBeMeasured(t *testing.T) {
+	t.Parallel()
+	stub := (&runtimeStub{}).main(1, at(0))
+	s := newStats(t, func(c *Config) { c.Runtime, c.Images, c.HostRoot, c.Disk = stub, stub, hostV1(t), unreadable{c.Disk} })
+	got, err := s.PodDisks(t.Context(), "")
+	if web := got[webUID]; err != nil || !web.NoLogs || web.NoLayers || web.Logs.Bytes != 111 || web.Err == nil ||
+		!strings.Contains(web.Err.Error(), `logs of container "main"`) {
+		t.Errorf("%+v %v", got, err)
 	}
 }
 

@@ -415,8 +415,8 @@ func (e *Evictor) evict(p *evict.Plan, measured time.Time) {
 	if e.cfg.Acted != nil {
 		e.cfg.Acted(signal, time.Since(measured))
 	}
-	if e.cfg.Pods.Evict(v.Pod, syncloop.Eviction{Signal: signal, Message: v.Message, Annotations: v.Annotations, Grace: v.Grace, Why: v.Why}) {
-		e.cfg.Log.Warn("pod evicted", "pod", name, "why", v.Why, "grace", v.Grace)
+	if e.cfg.Pods.Evict(v.Pod, syncloop.Eviction{Signal: signal, Message: v.Message, Annotations: v.Annotations, Grace: v.Grace, AtOnce: v.AtOnce, Why: v.Why}) {
+		e.cfg.Log.Warn("pod evicted", "pod", name, "why", v.Why, "grace", v.Grace, "killedAtOnce", v.AtOnce)
 	}
 	e.tried = nil
 }

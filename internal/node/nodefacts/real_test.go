@@ -107,3 +107,16 @@ func TestTheLimitOfProcessIDsMayChange(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkSignals measures what one measurement for evictions costs, with the files of this machine. Near a threshold of memory there are
+// twenty of them in a second.
+func BenchmarkSignals(b *testing.B) {
+	dir := b.TempDir()
+	r := &Real{Proc: hostfs.Machine{Root: "/"}, Disk: hostfs.Host{}, RootDir: dir, ImageDir: func() string { return dir }}
+	if s := r.Signals(b.Context()); s[pressure.MemoryAvailable].Capacity == 0 || s[pressure.ImagefsAvailable].Capacity == 0 {
+		b.Skipf("this machine cannot be measured: %v", s)
+	}
+	for b.Loop() {
+		r.Signals(b.Context())
+	}
+}

@@ -66,7 +66,9 @@ type Eviction struct {
 	Message string // message of the pod's status and event
 	// Annotations are added to the event; nil: none.
 	Annotations map[string]string
-	Grace       time.Duration
+	// Grace is the longest grace period of the pod. AtOnce: the containers are killed without being asked to end.
+	Grace  time.Duration
+	AtOnce bool
 	// Own is set if the pod exceeds a limit of its own. Its status then has no condition DisruptionTarget, because the pod does not end
 	// for the sake of other pods.
 	Own bool
@@ -75,7 +77,7 @@ type Eviction struct {
 }
 
 // Evict ends a pod. If the pod has ended, Evict does nothing; if the pod was evicted or preempted before, Evict only shortens the
-// grace period, if that of e is shorter. It reports whether the pod ends for this reason.
+// grace period, if e demands that the pod ends sooner. It reports whether the pod ends for this reason.
 func (l *Loop) Evict(p *v1.Pod, e Eviction) bool {
 	l.mu.Lock()
 	m := l.workers[p.UID]
@@ -86,7 +88,7 @@ func (l *Loop) Evict(p *v1.Pod, e Eviction) bool {
 	again := m.evicted
 	m.evicted = true
 	l.mu.Unlock()
-	stop := &decide.Stop{Reason: admit.ReasonEvicted, Message: e.Message, Grace: new(e.Grace), Since: time.Now()}
+	stop := &decide.Stop{Reason: admit.ReasonEvicted, Message: e.Message, Grace: new(e.Grace), AtOnce: e.AtOnce, Since: time.Now()}
 	if !e.Own {
 		stop.Disruption = e.Message
 	}

@@ -156,6 +156,33 @@ func TestEvictionForMemory(t *testing.T) {
 	})
 }
 
+// A pod that ignores SIGTERM and has a preStop hook eats memory so fast that nothing would be left two seconds after the threshold. The agent
+// kills its container at once, without the hook, so that most of the reserve is left.
+func TestEvictionForMemoryKillsAtOnce(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Seed: 1, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
+		w.Create(Pod("other", using(1000, 0)))
+		w.Create(Pod("eater", using(400, 500), Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
+			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sleep", "10"}}}}
+		}))
+		most := int64(0)
+		for began := time.Now(); !w.evicted("eater") && time.Since(began) < time.Minute; time.Sleep(10 * time.Millisecond) {
+			used, _, _ := w.Runtime.Used()
+			most = max(most, used/mi)
+		}
+		if end := w.Kube.Pod(Namespace, "eater").Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 137 {
+			t.Errorf("the container of the eater ended as %+v, want killed", end)
+		}
+		if most < 3072 || most > 3072+200 {
+			t.Errorf("the pods have used %d MiB, want little more than 3072, from where the machine of 4096 MiB is short", most)
+		}
+		time.Sleep(time.Minute)
+		if w.runs("other") != 1 {
+			t.Error("the other pod went, too")
+		}
+	})
+}
+
 func podCondition(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
 	for i := range p.Status.Conditions {
 		if p.Status.Conditions[i].Type == kind {

@@ -80,6 +80,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	still := map[string]string{
 		"kubelet_pleg_discard_events":                                "nothing is ever dropped",
 		"wherry_work_waiting":                                        "the simulated machine bears it all; busy_test.go",
+		"wherry_pods_measured_in_part":                               "a simulated machine measures everything; agent inpart_test.go",
 		"wherry_hung_pods":                                           "nothing hangs for ten seconds; internal/edge/pleg hung_test.go",
 		"kubelet_imagemanager_image_mustpull_checks_total":           "a simulated machine keeps no records of pulls; internal/edge/image access_test.go",
 		"kubelet_evictions":                                          "the machine does not run short; eviction_test.go",

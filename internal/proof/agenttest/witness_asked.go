@@ -13,10 +13,10 @@ import (
 
 // asked checks a call of an agent before the runtime executes it. The function done is called when the call has ended.
 func (w *Witness) asked(t *learned, in any) (done func()) {
-	short := w.shortage.now != nil && w.shortage.now()
+	note := w.shortage.look()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.shortage.is = short
+	note()
 	switch r := in.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
 		uid := types.UID(r.GetConfig().GetMetadata().GetUid())
@@ -95,7 +95,8 @@ func (w *Witness) stopping(id string, timeout time.Duration) {
 	}
 	w.mayStop(in)
 	until := time.Now().Add(timeout)
-	if timeout <= 0 {
+	w.causes(in) // records whether the agent may evict the pod for memory
+	if timeout <= 0 && !w.shortage.killable[in.UID] {
 		w.killing(in, "is killed")
 		return
 	}

@@ -157,6 +157,10 @@ func newWorld(t testing.TB, cfg Config) *World {
 			memory, storage, _ := w.Runtime.Used()
 			return cfg.Short(memory, storage)
 		}
+		w.Witness.shortage.nowMemory = func() bool {
+			memory, _, _ := w.Runtime.Used()
+			return cfg.Short(memory, 0)
+		}
 	}
 	if cfg.CSI != nil {
 		w.volumes = t.TempDir()
