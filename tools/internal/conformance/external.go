@@ -38,7 +38,8 @@ func externalDriver(ctx context.Context, bin string) (images.Image, error) {
 	if err != nil {
 		return images.Image{}, fmt.Errorf("%w (Debian packages mount, xfsprogs and e2fsprogs)", err)
 	}
-	return images.Image{Reference: driverImage, Files: append(files, program), Entrypoint: []string{"/csi-driver"}, Env: []string{images.SearchPath}}, nil
+	mounts := images.File{Path: "etc/mtab", Mode: os.ModeSymlink | 0o777, Link: "../proc/self/mounts"} // resize2fs asks it whether a device is mounted
+	return images.Image{Reference: driverImage, Files: append(files, program, mounts), Entrypoint: []string{"/csi-driver"}, Env: []string{images.SearchPath}}, nil
 }
 
 //go:embed external.yaml
