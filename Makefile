@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status example-csi build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-kubeadm conformance-storage conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm kubeadm vuln clean
+.PHONY: help up down status example-csi build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-kubeadm conformance-storage conformance-external conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm kubeadm vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -146,6 +146,9 @@ conformance-kubeadm: ## upstream's [Conformance] tests on two nodes of a cluster
 
 conformance-storage: ## upstream's tests of volumes ([sig-storage]) on such nodes, with the same options: conformance/README.md
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=storage --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'
+
+conformance-external: ## upstream's tests of a CSI driver (External.Storage) with the drivers of examples/csi on such nodes, with the same options: conformance/README.md
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=external --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'
 
 # What fails is run once more alone, and the output says so: here a busy machine is no news, in a whole run it is.
 conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt, node-ci.txt

@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	fileSystem = &csi.VolumeCapability{
+	xfsVolume = &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}},
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 	}
-	blockDevice = &csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}, AccessMode: fileSystem.AccessMode}
+	blockDevice = &csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}, AccessMode: xfsVolume.AccessMode}
 )
 
 const mebi = 1 << 20
@@ -39,28 +39,44 @@ func ok[T any](t *testing.T) func(T, error) T {
 	}
 }
 
+// needLoopDevices skips the test where it cannot mount files.
+func needLoopDevices(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, program := range []string{"losetup", "mkfs.xfs", "xfs_growfs", "mkfs.ext4", "resize2fs", "mount"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(err)
+		}
+	}
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		t.Skip(err)
+	}
+}
+
 // The controller makes a volume once, attaches it to one node at a time, makes it larger and never smaller, and deletes it only when it is
 // detached. Each call may be repeated.
 func TestController(t *testing.T) {
 	t.Parallel()
-	c := &controller{store: store{dir: t.TempDir()}}
+	c := &controller{store: store{dir: t.TempDir(), kind: disk}}
 	create := func(name string, least, most int64, capability *csi.VolumeCapability) (*csi.CreateVolumeResponse, error) {
 		return c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: least, LimitBytes: most},
 			VolumeCapabilities: []*csi.VolumeCapability{capability}})
 	}
 	for range 2 {
-		if v := ok[*csi.CreateVolumeResponse](t)(create("v", 320*mebi, 0, fileSystem)).Volume; v.VolumeId != "v" || v.CapacityBytes != 320*mebi {
+		if v := ok[*csi.CreateVolumeResponse](t)(create("v", 320*mebi, 0, xfsVolume)).Volume; v.VolumeId != "v" || v.CapacityBytes != 320*mebi {
 			t.Errorf("volume %v", v)
 		}
 	}
-	_, err := create("v", 400*mebi, 0, fileSystem)
+	_, err := create("v", 400*mebi, 0, xfsVolume)
 	wantCode(t, err, codes.AlreadyExists)
 	_, err = create("v", 320*mebi, 0, blockDevice)
 	wantCode(t, err, codes.AlreadyExists)
-	_, err = create("w", 1, 2, fileSystem)
+	_, err = create("w", 1, 2, xfsVolume)
 	wantCode(t, err, codes.OutOfRange)
 	for _, name := range []string{"", "..", "a/b", ".hidden"} {
-		_, err = create(name, 1, 0, fileSystem)
+		_, err = create(name, 1, 0, xfsVolume)
 		wantCode(t, err, codes.InvalidArgument)
 	}
 	_, err = create("w", 1, 0, &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER}})
@@ -100,30 +116,20 @@ func TestController(t *testing.T) {
 // attached to another one.
 func TestVolumeGrowsAndMoves(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-	for _, program := range []string{"losetup", "mkfs.xfs", "xfs_growfs", "mount"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
-	if _, err := os.Stat("/dev/loop-control"); err != nil {
-		t.Skip(err)
-	}
-	ctx, s := t.Context(), store{dir: t.TempDir()}
+	needLoopDevices(t)
+	ctx, s := t.Context(), store{dir: t.TempDir(), kind: disk}
 	c := &controller{store: s}
-	ok[*csi.CreateVolumeResponse](t)(c.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: []*csi.VolumeCapability{fileSystem}}))
+	ok[*csi.CreateVolumeResponse](t)(c.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: []*csi.VolumeCapability{xfsVolume}}))
 	for i, node := range []string{"a", "b"} {
 		d := &nodeService{store: s, node: node}
 		staging, target := filepath.Join(t.TempDir(), "staging"), filepath.Join(t.TempDir(), "target")
-		stage := &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: staging, VolumeCapability: fileSystem}
+		stage := &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: staging, VolumeCapability: xfsVolume}
 		_, err := d.NodeStageVolume(ctx, stage)
 		wantCode(t, err, codes.FailedPrecondition)
 		stage.PublishContext = ok[*csi.ControllerPublishVolumeResponse](t)(c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: "v", NodeId: node})).PublishContext
-		publish := &csi.NodePublishVolumeRequest{VolumeId: "v", StagingTargetPath: staging, TargetPath: target, VolumeCapability: fileSystem}
+		publish := &csi.NodePublishVolumeRequest{VolumeId: "v", StagingTargetPath: staging, TargetPath: target, VolumeCapability: xfsVolume}
 		_, err = d.NodePublishVolume(ctx, publish)
-		wantCode(t, err, codes.Internal) // not staged
+		wantCode(t, err, codes.FailedPrecondition) // not staged
 		t.Cleanup(func() { _ = unmount(target); _ = unmount(staging); _ = d.detach(context.Background(), "v") })
 		for range 2 {
 			ok[*csi.NodeStageVolumeResponse](t)(d.NodeStageVolume(ctx, stage))

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,19 +19,34 @@ import (
 type nodeService struct {
 	csi.UnimplementedNodeServer
 	store store
+	name  string // of the driver
 	node  string
+	most  int64      // how many volumes the node can have; 0: any number
 	mu    sync.Mutex // one call at a time
 }
 
 func (d *nodeService) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: d.node}, nil
+	out := &csi.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: d.most}
+	if d.store.kind == local {
+		out.AccessibleTopology = topology(d.name, d.node)
+	}
+	return out, nil
 }
 
 func (d *nodeService) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	types := []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS, csi.NodeServiceCapability_RPC_VOLUME_CONDITION, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	}
+	switch d.store.kind {
+	case disk:
+		types = append(types, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	case local:
+		types = append(types, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	case share:
+		types = append(types, csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+	}
 	out := &csi.NodeGetCapabilitiesResponse{}
-	for _, t := range []csi.NodeServiceCapability_RPC_Type{
-		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
-	} {
+	for _, t := range types {
 		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{
 			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
 	}
@@ -53,50 +64,35 @@ func (d *nodeService) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolum
 	case have.Node != d.node || r.PublishContext[attachedTo] != d.node:
 		return nil, status.Errorf(codes.FailedPrecondition, "the volume is not attached to this node, but to %q", have.Node)
 	}
-	loop, err := d.loop(ctx, r.VolumeId)
-	if err == nil && loop == "" {
-		loop, err = tool(ctx, "losetup", "--find", "--show", d.store.image(r.VolumeId))
-	}
-	if err == nil && !have.Block {
-		err = d.mountDevice(ctx, loop, r.StagingTargetPath, r.GetVolumeCapability().GetMount().GetMountFlags())
-	}
-	if err != nil {
-		return nil, status.Error(codes.Internal, err.Error())
+	if _, err := d.stage(ctx, r.VolumeId, r.StagingTargetPath, r.VolumeCapability); err != nil {
+		return nil, err
 	}
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// mountDevice mounts the file system of a device, unless it is mounted.
-func (d *nodeService) mountDevice(ctx context.Context, device, target string, options []string) error {
-	on, err := mounted(target)
-	if err != nil || on {
-		return err
+// stage gives a volume a loop device, which it returns, and mounts the file system of the device on path, unless the capability wants a block
+// device. It may be repeated.
+func (d *nodeService) stage(ctx context.Context, id, path string, want *csi.VolumeCapability) (loop string, err error) {
+	loop, err = d.loop(ctx, id)
+	if err == nil && loop == "" {
+		loop, err = tool(ctx, "losetup", "--find", "--show", d.store.image(id))
 	}
-	made, err := hasXFS(device)
-	if err == nil && !made {
-		_, err = tool(ctx, "mkfs.xfs", "-q", device)
-	}
-	if err == nil {
-		err = os.MkdirAll(target, 0o750)
-	}
-	if err == nil {
-		_, err = tool(ctx, "mount", "-t", "xfs", "-o", strings.Join(append([]string{"rw"}, options...), ","), device, target)
-	}
-	return err
-}
-
-// hasXFS reports whether there is an XFS file system on a device.
-func hasXFS(device string) (bool, error) {
-	f, err := os.Open(device)
 	if err != nil {
-		return false, err
+		return "", status.Error(codes.Internal, err.Error())
 	}
-	defer f.Close()
-	magic := make([]byte, 4)
-	if _, err := f.ReadAt(magic, 0); err != nil {
-		return false, err
+	if want.GetBlock() != nil {
+		return loop, nil
 	}
-	return string(magic) == "XFSB", nil
+	on, err := mounted(path)
+	if err == nil && !on {
+		if err = os.MkdirAll(path, 0o750); err == nil {
+			err = mountDevice(ctx, loop, path, want.GetMount())
+		}
+	}
+	if err != nil {
+		return "", status.Error(codes.Internal, err.Error())
+	}
+	return loop, nil
 }
 
 // NodeUnstageVolume undoes NodeStageVolume. It fails while anything still uses the device.
@@ -106,14 +102,18 @@ func (d *nodeService) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageV
 	if err := checkID(r.VolumeId); err != nil {
 		return nil, err
 	}
-	err := unmount(r.StagingTargetPath)
-	if err == nil {
-		err = d.detach(ctx, r.VolumeId)
-	}
-	if err != nil {
+	if err := d.unstage(ctx, r.VolumeId, r.StagingTargetPath); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+// unstage undoes stage.
+func (d *nodeService) unstage(ctx context.Context, id, path string) error {
+	if err := unmount(path); err != nil {
+		return err
+	}
+	return d.detach(ctx, id)
 }
 
 // detach takes the loop device of a volume away.
@@ -138,65 +138,86 @@ func (d *nodeService) loop(ctx context.Context, id string) (string, error) {
 	return strings.TrimSpace(first), err
 }
 
-// NodePublishVolume shows a pod its volume by a bind mount: of the staged file system, of the device, or of the directory of an inline volume.
+// NodePublishVolume shows a pod its volume by a bind mount: of the staged file system, of the device, of the shared directory, or of the
+// directory of an inline volume.
 func (d *nodeService) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := checkID(r.VolumeId); err != nil {
 		return nil, err
 	}
-	source, err := r.StagingTargetPath, error(nil)
-	switch {
-	case r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true":
-		source = d.store.inline(r.VolumeId)
-		err = os.MkdirAll(source, 0o755)
-	case r.GetVolumeCapability().GetBlock() != nil:
-		if source, err = d.loop(ctx, r.VolumeId); source == "" && err == nil {
-			err = errors.New("the volume is not staged")
-		}
-	default:
-		on := false
-		if on, err = mounted(source); !on && err == nil {
-			err = errors.New("the volume is not staged")
-		}
-	}
-	if err == nil {
-		err = bind(source, r.TargetPath, r.GetVolumeCapability().GetBlock() == nil, r.Readonly)
-	}
+	source, err := d.source(ctx, r)
 	if err != nil {
+		return nil, err
+	}
+	if err := bind(source, r.TargetPath, r.GetVolumeCapability().GetBlock() == nil, r.Readonly); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// bind mounts source on target, unless something is mounted there.
-func bind(source, target string, dir, readOnly bool) error {
-	on, err := mounted(target)
-	if err != nil || on {
-		return err
+// source returns what is to be mounted for a pod.
+func (d *nodeService) source(ctx context.Context, r *csi.NodePublishVolumeRequest) (string, error) {
+	if r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true" {
+		return d.inline(r)
 	}
-	if dir {
-		err = os.MkdirAll(target, 0o750)
-	} else {
-		err = os.WriteFile(target, nil, 0o600)
+	have, err := d.store.read(r.VolumeId)
+	if err != nil {
+		return "", err
+	}
+	var loop string
+	staging := r.StagingTargetPath
+	switch d.store.kind {
+	case share:
+		if err := giveGroup(d.store.shared(r.VolumeId), r.GetVolumeCapability().GetMount().GetVolumeMountGroup()); err != nil {
+			return "", status.Error(codes.Internal, err.Error())
+		}
+		return d.store.shared(r.VolumeId), nil
+	case local:
+		if have.Home != d.node {
+			return "", status.Errorf(codes.FailedPrecondition, "the volume is not on this node, but on %q", have.Home)
+		}
+		staging = d.store.staging(d.node, r.VolumeId)
+		if loop, err = d.stage(ctx, r.VolumeId, staging, r.VolumeCapability); err != nil {
+			return "", err
+		}
+	case disk:
+		loop, err = d.loop(ctx, r.VolumeId)
+		on := loop != ""
+		if err == nil && on && r.GetVolumeCapability().GetBlock() == nil {
+			on, err = mounted(staging)
+		}
+		if err != nil || !on {
+			return "", status.Errorf(codes.FailedPrecondition, "the volume is not staged (%v)", err)
+		}
+	}
+	if r.GetVolumeCapability().GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+		others, err := mountsOf(loop, staging, r.TargetPath)
+		if err != nil || len(others) > 0 {
+			return "", status.Errorf(codes.FailedPrecondition, "another pod has the volume, and its access mode allows only one: %v (%v)", others, err)
+		}
+	}
+	if r.GetVolumeCapability().GetBlock() != nil {
+		return loop, nil
+	}
+	return staging, nil
+}
+
+// inline makes the directory of an inline volume.
+func (d *nodeService) inline(r *csi.NodePublishVolumeRequest) (string, error) {
+	dir := d.store.inline(r.VolumeId)
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = giveGroup(dir, r.GetVolumeCapability().GetMount().GetVolumeMountGroup())
 	}
 	if err != nil {
-		return err
+		return "", status.Error(codes.Internal, err.Error())
 	}
-	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind mount of %s on %s: %w", source, target, err)
-	}
-	if !readOnly {
-		return nil
-	}
-	if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
-		return fmt.Errorf("make %s read-only: %w", target, err)
-	}
-	return nil
+	return dir, nil
 }
 
 // NodeUnpublishVolume undoes NodePublishVolume. The data of an inline volume ends with it.
-func (d *nodeService) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (d *nodeService) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := checkID(r.VolumeId); err != nil {
@@ -211,10 +232,29 @@ func (d *nodeService) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublis
 	if err == nil {
 		err = os.RemoveAll(d.store.inline(r.VolumeId))
 	}
+	if err == nil && d.store.kind == local {
+		err = d.release(ctx, r.VolumeId)
+	}
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// release takes the loop device of a volume away that no pod has any more. The driver staged the volume itself.
+func (d *nodeService) release(ctx context.Context, id string) error {
+	loop, err := d.loop(ctx, id)
+	if err != nil || loop == "" {
+		return err
+	}
+	staging := d.store.staging(d.node, id)
+	if pods, err := mountsOf(loop, staging); err != nil || len(pods) > 0 {
+		return err
+	}
+	if err := d.unstage(ctx, id, staging); err != nil {
+		return err
+	}
+	return os.RemoveAll(staging)
 }
 
 // NodeExpandVolume makes the device as large as the volume, and then the file system as large as the device, while they are in use.
@@ -233,7 +273,7 @@ func (d *nodeService) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVol
 		_, err = tool(ctx, "losetup", "--set-capacity", loop)
 	}
 	if err == nil && !have.Block {
-		_, err = tool(ctx, "xfs_growfs", r.VolumePath)
+		err = grow(ctx, loop, r.VolumePath)
 	}
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
@@ -242,12 +282,18 @@ func (d *nodeService) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVol
 }
 
 func (d *nodeService) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	out := &csi.NodeGetVolumeStatsResponse{VolumeCondition: &csi.VolumeCondition{Message: "the volume is healthy"}}
 	have, err := d.store.read(r.VolumeId)
-	if err != nil {
+	switch {
+	case status.Code(err) == codes.NotFound && exists(d.store.inline(r.VolumeId)):
+	case err != nil:
 		return nil, err
+	case !exists(d.store.content(r.VolumeId)):
+		out.VolumeCondition = &csi.VolumeCondition{Abnormal: true, Message: "somebody has deleted " + d.store.content(r.VolumeId)}
 	}
 	if have.Block {
-		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: have.Bytes}}}, nil
+		out.Usage = []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: have.Bytes}}
+		return out, nil
 	}
 	on, err := mounted(r.VolumePath)
 	if err != nil || !on {
@@ -257,43 +303,11 @@ func (d *nodeService) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolume
 	if err := unix.Statfs(r.VolumePath, &s); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+	out.Usage = []*csi.VolumeUsage{
 		{
 			Unit: csi.VolumeUsage_BYTES, Total: int64(s.Blocks) * s.Bsize, Available: int64(s.Bavail) * s.Bsize, Used: int64(s.Blocks-s.Bfree) * s.Bsize,
 		},
 		{Unit: csi.VolumeUsage_INODES, Total: int64(s.Files), Available: int64(s.Ffree), Used: int64(s.Files - s.Ffree)},
-	}}, nil
-}
-
-// mounted reports whether something is mounted on a path.
-func mounted(path string) (bool, error) {
-	if real, err := filepath.EvalSymlinks(path); err == nil { // the mount table has resolved paths
-		path = real
 	}
-	found, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
-	return len(found) > 0, err
-}
-
-// unmount unmounts what is mounted on a path, if anything is.
-func unmount(path string) error {
-	on, err := mounted(path)
-	if err != nil || !on {
-		return err
-	}
-	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil {
-		return fmt.Errorf("unmount %s: %w", path, err)
-	}
-	return nil
-}
-
-// tool runs a program and returns its output. The error has what the program wrote to its standard error.
-func tool(ctx context.Context, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
-	}
-	return strings.TrimSpace(string(out)), nil
+	return out, nil
 }

@@ -76,7 +76,7 @@ func conformanceCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster), node (of one node), kubeadm (e2e on the two nodes of a cluster that kubeadm makes) or storage (e2e's tests of volumes on such nodes)")
+	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster), node (of one node), kubeadm (e2e on the two nodes of a cluster that kubeadm makes), storage (e2e's tests of volumes on such nodes) or external (those that use the CSI driver examples/csi)")
 	fs.StringVar(&o.Node, "node", "wherry", "the node agent: wherry, or kubelet (upstream's)")
 	fs.StringVar(&o.Runtime, "runtime", "", "containerd2 (default) or debian: Debian's containerd, which has no container events")
 	fs.StringVar(&o.Focus, "focus", conformance.FocusDefault, "regular expression of the tests to run")

@@ -23,7 +23,9 @@ type kubeadmCluster struct {
 	*kubeadm.Cluster
 	set        []images.Image
 	registries string
-	end        func() // ends the registry; nil: it does not run
+	kinds      []string // of the driver examples/csi, which Up deploys
+	volumes    string   // directory of their volumes
+	end        func()   // ends the registry; nil: it does not run
 }
 
 // Up makes the cluster. The tests may use its first node, too.
@@ -41,8 +43,10 @@ func (k *kubeadmCluster) Up(ctx context.Context) error {
 	if k.end, err = serveImages(k.set, listener, k.registries); err != nil {
 		return err
 	}
-	_, err = k.Kubectl(ctx, "", "taint", "node", "one", "node-role.kubernetes.io/control-plane-")
-	return err
+	if _, err := k.Kubectl(ctx, "", "taint", "node", "one", "node-role.kubernetes.io/control-plane-"); err != nil {
+		return err
+	}
+	return k.deploy(ctx)
 }
 
 func (k *kubeadmCluster) stop() {

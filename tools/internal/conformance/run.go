@@ -59,10 +59,14 @@ func Build(ctx context.Context, o Options) error {
 	if o.twoNodes() {
 		names = append(names, "kubernetes", "CoreDNS")
 	}
-	if o.Suite == SuiteStorage {
+	packages := append(debian.Needed(), "bind9-dnsutils")
+	switch o.Suite {
+	case SuiteStorage:
 		names = append(names, "CSI sidecars", "CSI stand-ins")
+	case SuiteExternal:
+		names, packages = append(names, "CSI sidecars", "example CSI driver"), append(packages, "mount", "e2fsprogs")
 	}
-	if err := debian.Install(ctx, append(debian.Needed(), "bind9-dnsutils"), o.Progress); err != nil {
+	if err := debian.Install(ctx, packages, o.Progress); err != nil {
 		return err
 	}
 	if err := build.Run(ctx, o.Checkout, names, o.Progress); err != nil {
@@ -133,13 +137,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		set = append(set, sample)
 	}
-	if o.Suite == SuiteStorage {
-		drivers, err := storageImages(o.bin(""))
-		if err != nil {
-			return err
-		}
-		set = append(set, drivers...)
+	drivers, err := o.driverImages(ctx)
+	if err != nil {
+		return err
 	}
+	set = append(set, drivers...)
 	archive := o.bin("conformance/images.tar")
 	if err := images.WriteArchiveFile(archive, set); err != nil {
 		return err
@@ -150,7 +152,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer stop()
 	// A run that was killed may have left processes and mounts.
-	if err := env.Down(ctx); err != nil {
+	if err := errors.Join(env.Down(ctx), o.removeVolumes(ctx)); err != nil {
 		return err
 	}
 	restore, err := o.prepareNode()
@@ -166,7 +168,8 @@ func Run(ctx context.Context, o Options) (err error) {
 			_, _ = last.WriteTo(progress)
 			<-ctx.Done()
 		}
-		err = errors.Join(err, env.Down(context.WithoutCancel(ctx)))
+		end := context.WithoutCancel(ctx)
+		err = errors.Join(err, env.Down(end), o.removeVolumes(end))
 	}()
 	if err := env.Up(ctx); err != nil {
 		return err
@@ -197,7 +200,10 @@ func Run(ctx context.Context, o Options) (err error) {
 // cluster returns the cluster of the suite, which is not up yet. Up lets the runtimes of its nodes pull the images in set; stop ends that.
 func (o Options) cluster(ctx context.Context, archive string, set []images.Image) (env cluster, stop func(), err error) {
 	if o.twoNodes() {
-		k := &kubeadmCluster{set: set, registries: o.dir("registries")}
+		k := &kubeadmCluster{set: set, registries: o.dir("registries"), volumes: o.volumes()}
+		if o.Suite == SuiteExternal {
+			k.kinds = externalKinds()
+		}
 		k.Cluster, err = kubeadm.New(kubeadm.Options{
 			Checkout: o.Checkout, Agent: o.Node, NoBuild: true, Archives: []string{archive}, Registries: k.registries, Progress: o.Progress,
 		})

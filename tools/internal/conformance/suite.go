@@ -19,16 +19,22 @@ const (
 	SuiteNode    = "node"    // k8s.io/kubernetes/test/e2e_node: tests that run on the node itself
 	SuiteKubeadm = "kubeadm" // k8s.io/kubernetes/test/e2e on the two nodes of a cluster that kubeadm makes (package kubeadm)
 	SuiteStorage = "storage" // as SuiteKubeadm, with images of CSI drivers for the tests of volumes
+
+	SuiteExternal = "external" // as SuiteKubeadm, with the CSI drivers of examples/csi: tests for which a driver must be there (External.Storage)
 )
 
 // Suites returns the names of the suites.
-func Suites() []string { return []string{SuiteCluster, SuiteNode, SuiteKubeadm, SuiteStorage} }
+func Suites() []string {
+	return []string{SuiteCluster, SuiteNode, SuiteKubeadm, SuiteStorage, SuiteExternal}
+}
 
 // OwnNamespaces reports whether Run wants a process in new network and mount namespaces. The nodes of the other suites have their own.
 func (o Options) OwnNamespaces() bool { return !o.twoNodes() }
 
 // twoNodes reports whether the suite runs on the two nodes of a cluster that kubeadm makes.
-func (o Options) twoNodes() bool { return o.Suite == SuiteKubeadm || o.Suite == SuiteStorage }
+func (o Options) twoNodes() bool {
+	return o.Suite == SuiteKubeadm || o.Suite == SuiteStorage || o.Suite == SuiteExternal
+}
 
 // RuntimeDebian is the containerd of Debian 12, which sends no container events.
 const RuntimeDebian = "debian"
@@ -40,8 +46,8 @@ type suite struct {
 	target  string // make target that runs the suite
 	lists   string // prefix of the suite's files in conformance/
 	focus   string // regular expression of the tests that run by default
-	// skip is a regular expression of tests that do not run by default. The node suite runs them if Focus or List names them, the storage suite
-	// if List names them or Skip is set.
+	// skip is a regular expression of tests that do not run by default. The node suite runs them if Focus or List names them, the suites of
+	// volumes if List names them or Skip is set.
 	skip string
 }
 
@@ -58,6 +64,8 @@ func (o Options) suite() suite {
 		s.target, s.lists, s.focus = "conformance-kubeadm", "kubeadm-", `\[Conformance\]`
 	case SuiteStorage:
 		s.target, s.lists, s.focus, s.skip = "conformance-storage", "storage-", `\[sig-storage\]`, storageSkip
+	case SuiteExternal:
+		s.target, s.lists, s.focus, s.skip = "conformance-external", "external-", `External.Storage`, externalSkip
 	}
 	return s
 }
@@ -79,7 +87,7 @@ func (o Options) skips() (string, error) {
 	if o.Skip != "" || o.List != "" {
 		return o.Skip, nil
 	}
-	if o.Suite == SuiteStorage {
+	if o.Suite == SuiteStorage || o.Suite == SuiteExternal {
 		return o.suite().skip, nil
 	}
 	if o.Suite != SuiteNode || o.Focus != FocusDefault {
@@ -136,6 +144,11 @@ func (o Options) arguments(ctx context.Context, env cluster, report string) ([]s
 		nodes, root := "1", o.dir("node", "root")
 		if o.twoNodes() {
 			nodes, root = "2", "/var/lib/kubelet"
+		}
+		if o.Suite == SuiteExternal {
+			for _, kind := range externalKinds() {
+				common = append(common, "--storage.testdriver="+o.testDriver(kind))
+			}
 		}
 		return append([]string{"--provider=skeleton", "--kubeconfig=" + env.Kubeconfig(), "--allowed-not-ready-nodes=0", "--kubectl-path=" + o.bin("kubectl"),
 			"--kubelet-root-dir=" + root, "--num-nodes=" + nodes, "--node-os-distro=custom", "--system-pods-startup-timeout=0"}, common...), nil

@@ -138,21 +138,6 @@ func (c *csiParts) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// detach detaches the loop devices of volumes that are still there. Their file systems must not be mounted any more.
-func (c *csiParts) detach(ctx context.Context) error {
-	images, _ := filepath.Glob(filepath.Join(c.volumes(), "*.img"))
-	var errs []error
-	for _, image := range images {
-		loops, err := output(ctx, "losetup", "--associated", image, "--noheadings", "--output", "NAME")
-		errs = append(errs, err)
-		for loop := range strings.FieldsSeq(loops) {
-			_, err := output(ctx, "losetup", "--detach", loop)
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // remove deletes the directory of the example, unless something is mounted below it.
 func (c *csiParts) remove() error {
 	mounts, err := runtime.MountsBelow(c.second.Dir)

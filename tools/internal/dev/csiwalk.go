@@ -12,6 +12,7 @@ import (
 
 	"github.com/wherry-node/wherry/tools/internal/build"
 	"github.com/wherry-node/wherry/tools/internal/debian"
+	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
 // These are names in the manifests of examples/csi, and of the namespace that the example makes for them.
@@ -266,7 +267,7 @@ func (w *csiWalk) over(ctx context.Context) error {
 	if len(images) > 0 {
 		return fmt.Errorf("the driver still has %s", strings.Join(images, " "))
 	}
-	if err := errors.Join(w.end(ctx), w.detach(ctx), w.remove()); err != nil {
+	if err := errors.Join(w.end(ctx), runtime.DetachLoops(ctx, w.volumes()), w.remove()); err != nil {
 		return err
 	}
 	return w.show(ctx, "delete", "node", w.nodes[1])

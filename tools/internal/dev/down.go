@@ -30,7 +30,7 @@ func (e *Env) steps() []step {
 		{"end the control plane", e.endControlPlane},
 		{"end strays", e.endStrays},
 		{"unmount", func(context.Context, *state) error { return unmountBelow(e.path()) }},
-		{"detach devices", func(ctx context.Context, _ *state) error { return e.csiExample().detach(ctx) }},
+		{"detach devices", func(ctx context.Context, _ *state) error { return runtime.DetachLoops(ctx, e.csiExample().volumes()) }},
 		{"remove cgroups", func(ctx context.Context, _ *state) error { return cgroup.Remove(ctx, e.cgroupParent()) }},
 		{"remove interfaces", func(ctx context.Context, s *state) error { return removeDummy(ctx, s.Dummy) }},
 		{"restore sysctls", func(_ context.Context, s *state) error { return sysctl.Restore(s.Sysctls) }},

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// These are the file systems that the driver makes; xfs if the storage class names none.
+const (
+	xfs  = "xfs"
+	ext4 = "ext4"
+)
+
+// mountDevice mounts the file system of a device, which it makes if the device has none. The file system of a copy of a smaller volume grows.
+func mountDevice(ctx context.Context, device, target string, want *csi.VolumeCapability_MountVolume) error {
+	fsType := want.GetFsType()
+	if fsType == "" {
+		fsType = xfs
+	}
+	has, err := fileSystem(device)
+	if err != nil {
+		return err
+	}
+	switch has {
+	case fsType:
+	case "":
+		if _, err := tool(ctx, "mkfs."+fsType, "-q", device); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("the volume has the file system %s, not %s", has, fsType)
+	}
+	options := append([]string{"rw"}, want.GetMountFlags()...)
+	if fsType == xfs {
+		options = append(options, "nouuid") // a copy has the UUID of its source, and both may be mounted at the same time
+	}
+	if _, err := tool(ctx, "mount", "-t", fsType, "-o", strings.Join(options, ","), device, target); err != nil || slices.Contains(options, "ro") {
+		return err
+	}
+	return grow(ctx, device, target)
+}
+
+// grow makes the file system of a device as large as the device, while it is mounted on path. For ext4 that needs CAP_SYS_RESOURCE, unless
+// there is nothing to grow.
+func grow(ctx context.Context, device, path string) error {
+	has, err := fileSystem(device)
+	switch {
+	case err != nil:
+	case has == ext4:
+		_, err = tool(ctx, "resize2fs", device)
+	default:
+		_, err = tool(ctx, "xfs_growfs", path)
+	}
+	return err
+}
+
+// fileSystem returns the file system that is on a device, by the magic number that begins its superblock; "" if there is none.
+func fileSystem(device string) (string, error) {
+	f, err := os.Open(device)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	begin := make([]byte, 2048)
+	if _, err := f.ReadAt(begin, 0); err != nil {
+		return "", err
+	}
+	const superblock, magic = 1024, 56 // of ext4: where it begins, and where its magic number is in it
+	switch {
+	case bytes.HasPrefix(begin, []byte("XFSB")):
+		return xfs, nil
+	case binary.LittleEndian.Uint16(begin[superblock+magic:]) == 0xEF53:
+		return ext4, nil
+	}
+	return "", nil
+}
+
+// giveGroup makes a directory and everything in it belong to a group, whose members may write, as VOLUME_MOUNT_GROUP says. What is made
+// later belongs to the group, too. It does nothing without a group.
+func giveGroup(dir, group string) error {
+	if group == "" {
+		return nil
+	}
+	gid, err := strconv.Atoi(group)
+	if err != nil {
+		return fmt.Errorf("volume_mount_group %q is no number of a group", group)
+	}
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode() | 0o060
+		if entry.IsDir() {
+			mode |= fs.ModeSetgid | 0o010
+		}
+		return errors.Join(os.Lchown(path, -1, gid), os.Chmod(path, mode))
+	})
+}
+
+// bind mounts source on target, unless something is mounted there.
+func bind(source, target string, dir, readOnly bool) error {
+	on, err := mounted(target)
+	if err != nil || on {
+		return err
+	}
+	if dir {
+		err = os.MkdirAll(target, 0o750)
+	} else {
+		err = os.WriteFile(target, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind mount of %s on %s: %w", source, target, err)
+	}
+	if !readOnly {
+		return nil
+	}
+	if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("make %s read-only: %w", target, err)
+	}
+	return nil
+}
+
+// mountsOf returns the paths on which the file system of a loop device, or the device itself, is mounted, except the given ones.
+func mountsOf(loop string, except ...string) ([]string, error) {
+	var s unix.Stat_t
+	if err := unix.Stat(loop, &s); err != nil {
+		return nil, fmt.Errorf("look at %s: %w", loop, err)
+	}
+	major, minor := int(unix.Major(s.Rdev)), int(unix.Minor(s.Rdev))
+	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		its := m.Major == major && m.Minor == minor || m.FSType == "devtmpfs" && m.Root == "/"+filepath.Base(loop)
+		return !its || slices.Contains(except, m.Mountpoint), false
+	})
+	var paths []string
+	for _, m := range found {
+		paths = append(paths, m.Mountpoint)
+	}
+	return paths, err
+}
+
+// mounted reports whether something is mounted on a path.
+func mounted(path string) (bool, error) {
+	if real, err := filepath.EvalSymlinks(path); err == nil { // the mount table has resolved paths
+		path = real
+	}
+	found, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
+	return len(found) > 0, err
+}
+
+// unmount unmounts what is mounted on a path, if anything is.
+func unmount(path string) error {
+	on, err := mounted(path)
+	if err != nil || !on {
+		return err
+	}
+	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return nil
+}
+
+// tool runs a program and returns its output. The error has what the program wrote to its standard error.
+func tool(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
