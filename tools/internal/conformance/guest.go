@@ -35,11 +35,27 @@ const (
 	guestDiskMiB = 20 << 10
 )
 
-// guestConfig are the fields of the KubeletConfiguration with which upstream's own runner starts a node for the suite, except those that give
-// up authentication: the tests have a token.
-const guestConfig = `readOnlyPort: 10255
+// guestConfig is the KubeletConfiguration with which upstream's own runner starts a node for the suite, with the paths and certificates of this
+// node. It answers everybody, but only root of this machine reaches the guest.
+const guestConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: true}
+  webhook: {enabled: false}
+  x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}
+authorization: {mode: AlwaysAllow}
+readOnlyPort: 10255
+cgroupDriver: systemd
 cgroupRoot: /
 kubeletCgroups: /kubelet.slice
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+resolvConf: /etc/resolv.conf
+rotateCertificates: true
+staticPodPath: /etc/kubernetes/manifests
 fileCheckFrequency: 10s
 serializeImagePulls: false
 volumeStatsAggPeriod: 10s
@@ -59,10 +75,12 @@ func guestPlane() []string {
 }
 
 // guestUnitText changes the packaged unit for the tests: they stop the agent with systemctl kill, change its configuration, and start it with
-// systemctl restart. Meanwhile systemd must neither start the agent nor forget the unit.
+// systemctl restart. Meanwhile systemd must neither start the agent nor forget the unit. The watchdog is patient, because an emulated guest whose
+// memory a test uses up may stand still for a minute.
 const guestUnitText = `[Service]
 Restart=no
 RemainAfterExit=yes
+WatchdogSec=300
 `
 
 // guestArguments is the file with arguments of the agent that come after those of the package.
@@ -139,7 +157,7 @@ func (g *guestCluster) Up(ctx context.Context) error {
 	}
 	fmt.Fprintf(g.Progress, "the guest is prepared; its registry of images is at %s\n", address)
 	// Tests that were interrupted may have left another configuration, static pods and a stopped agent.
-	if err := g.Configure(ctx, guestConfig); err != nil {
+	if err := g.Machine.CopyIn(ctx, "/var/lib/kubelet/config.yaml", 0o644, []byte(guestConfig)); err != nil {
 		return err
 	}
 	if _, err := g.Machine.Shell(ctx, 5*time.Minute, startScript); err != nil {

@@ -331,8 +331,7 @@ func (o Options) focusOf(path string) (string, error) {
 // report prints the results, stores them in conformance/ if they are those of a whole run, and returns an error if a test that has to pass
 // did not.
 func (o Options) report(ctx context.Context, ran Results, testErr error, took time.Duration) error {
-	upstream := o.runs("upstream.txt")
-	reference, err := ReadReference(upstream)
+	reference, err := ReadReference(o.runs("upstream.txt"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -357,6 +356,9 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 	} else {
 		fmt.Fprint(o.Progress, table)
 	}
+	if ctx.Err() != nil && o.Suite == SuiteGuest { // such runs take hours, so what has run counts
+		return errors.Join(o.add(ran, took, "Interrupted: these tests had run."), testErr)
+	}
 	if ctx.Err() != nil {
 		return errors.Join(errors.New("the run was interrupted, so conformance/ stays as it was"), testErr)
 	}
@@ -364,15 +366,10 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		if testErr != nil && !isFailedTests(testErr) {
 			return testErr
 		}
-		return o.record(upstream, reference, ran, took)
+		return o.add(ran, took)
 	}
 	if o.Whole || o.Suite != SuiteCluster && !o.Retry { // a run of the other suites is always stored, unless failed tests run again (Retry)
-		path := o.runs("wherry.txt")
-		before, err := ReadReference(path)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if err := o.record(path, before, ran, took); err != nil {
+		if err := o.add(ran, took); err != nil {
 			return err
 		}
 	}
@@ -406,13 +403,21 @@ const nodeName = "node"
 // agentNames are the names of node agents in the tables.
 var agentNames = map[string]string{"wherry": "Wherry", "kubelet": "kubelet"}
 
-// record adds a new run to the runs in before, and writes them to the file path.
-func (o Options) record(path string, before Reference, ran Results, took time.Duration) error {
+// add adds a new run at the top of the agent's file of runs.
+func (o Options) add(ran Results, took time.Duration, remarks ...string) error {
+	path := o.runs("wherry.txt")
+	if o.Node == "kubelet" {
+		path = o.runs("upstream.txt")
+	}
+	before, err := ReadReference(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	title, err := o.title(len(ran), took)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(before.With(ReferenceRun{Title: title, Tests: ran}).String()), 0o644)
+	return os.WriteFile(path, []byte(before.With(ReferenceRun{Title: title, Remarks: remarks, Tests: ran}).String()), 0o644)
 }
 
 // title returns the first line of a run in a file of runs: node agent, version, machine, date and duration.
