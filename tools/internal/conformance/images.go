@@ -106,6 +106,7 @@ func Images(ctx context.Context, bin string) ([]images.Image, error) {
 			images.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}), "/agnhost").Cmd = []string{"test-webserver"}
 	}
 	add(busybox, base).Cmd = []string{"sh"}
+	add("busybox:1.36.1-1", base).Cmd = []string{"sh"} // not in the list, but named by the tests of MemoryQoS
 	add("ipc-utils:1.4", base).Cmd = []string{"sh"}
 	nonroot := add("nonroot:1.5", base)
 	nonroot.Cmd, nonroot.User = []string{"sh"}, "1234"

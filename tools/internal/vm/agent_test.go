@@ -134,14 +134,15 @@ func (g *fakeGuest) answer(execute string, arguments json.RawMessage) (out any, 
 func TestRunWaitsForTheEnd(t *testing.T) {
 	t.Parallel()
 	g := newFakeGuest(t)
-	r, err := NewAgent(g.socket).Run(t.Context(), time.Minute, "/bin/x", "a", "b c")
+	a := NewAgent(g.socket)
+	r, err := a.Run(t.Context(), time.Minute, "/bin/x", "a", "b c")
 	if err != nil || r != (Result{3, "out", "err"}) {
 		t.Errorf("it ended as %+v, %v", r, err)
 	}
 	if got := fmt.Sprint(g.ran); got != "[[/bin/x a b c]]" || g.polls != 3 {
 		t.Errorf("the guest ran %s, asked %d times", got, g.polls)
 	}
-	_, err = NewAgent(g.socket).Shell(t.Context(), time.Minute, "false")
+	_, err = a.Shell(t.Context(), time.Minute, "false") // with a second agent it would wait until the first one's connection is collected
 	if err == nil || !strings.Contains(err.Error(), "exit code 3: errout") {
 		t.Errorf("a script that fails: %v", err)
 	}
