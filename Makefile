@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status example-csi build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-kubeadm conformance-storage conformance-external conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm kubeadm vuln clean
+.PHONY: help up down status example-csi build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-vm conformance-kubeadm conformance-storage conformance-external conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm kubeadm vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,6 +140,9 @@ conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file 
 
 conformance-node: ## upstream's node suite (e2e_node.test) the same way: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=node --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'
+
+conformance-vm: packager ## the node suite in a virtual machine with systemd and cgroup v2: as above, also SWAP=MiB, LIMIT=70m, KEEP=1 (for the next run): docs/vm.md
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=vm --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' $(if $(SWAP),--swap=$(SWAP)) $(if $(LIMIT),--limit=$(LIMIT)) $(if $(KEEP),--keep)
 
 conformance-kubeadm: ## upstream's [Conformance] tests on two nodes of a cluster that kubeadm makes, with the same options: docs/kubeadm.md
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=kubeadm --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'

@@ -76,7 +76,7 @@ func conformanceCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster), node (of one node), kubeadm (e2e on the two nodes of a cluster that kubeadm makes), storage (e2e's tests of volumes on such nodes) or external (those that use the CSI driver examples/csi)")
+	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster), node (of one node), kubeadm (e2e on the two nodes of a cluster that kubeadm makes), storage (e2e's tests of volumes on such nodes), external (those that use the CSI driver examples/csi) or vm (node, in a virtual machine with systemd and cgroup v2)")
 	fs.StringVar(&o.Node, "node", "wherry", "the node agent: wherry, or kubelet (upstream's)")
 	fs.StringVar(&o.Runtime, "runtime", "", "containerd2 (default) or debian: Debian's containerd, which has no container events")
 	fs.StringVar(&o.Focus, "focus", conformance.FocusDefault, "regular expression of the tests to run")
@@ -87,7 +87,8 @@ func conformanceCommand() *cobra.Command {
 	fs.BoolVar(&o.Retry, "retry", false, "run the few that failed once more, alone, before they count")
 	fs.BoolVar(&o.Brief, "brief", false, "print a summary in place of the table: what failed and why comes last")
 	fs.DurationVar(&limit, "limit", 0, "end the run this long after the build; ending takes up to three minutes more")
-	fs.BoolVar(&o.Keep, "keep", false, "at the end keep everything running until interrupted")
+	fs.BoolVar(&o.Keep, "keep", false, "at the end keep everything running until interrupted; with --suite=vm the guest stays for the next run")
+	fs.IntVar(&o.SwapMiB, "swap", 0, "swap space of the guest in MiB (--suite=vm)")
 	fs.BoolVar(&noBuild, "no-build", false, "take the programs in bin/ as they are")
 	fs.BoolVar(&inside, "inside", false, "")
 	_ = fs.MarkHidden("inside")

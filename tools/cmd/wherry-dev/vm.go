@@ -50,6 +50,7 @@ func vmCommand() *cobra.Command {
 			return e.Prepare(cmd.Context(), "kubelet")
 		},
 	}
+	prepare.Flags().BoolVar(&o.NoBuild, "no-build", false, "build only the image")
 	down := &cobra.Command{
 		Use: "down", Args: cobra.NoArgs, Short: "End the guest and its control plane, and leave nothing but the image and the logs",
 		RunE: func(cmd *cobra.Command, _ []string) error {

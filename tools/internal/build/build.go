@@ -92,6 +92,8 @@ func Targets() []Target {
 			Makes: []string{"conformance/agnhost", "conformance/ginkgo", "conformance/nonewprivs", "conformance/regression-issue-74839", "conformance/resource-consumer"},
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/conformance/", "github.com/onsi/ginkgo/v2/ginkgo",
 				testImages + "agnhost", testImages + "nonewprivs", testImages + "regression-issue-74839", testImages + "resource-consumer"}},
+		{Name: "logind stand-in", Module: "conformance", Env: static, Makes: []string{"conformance/logind"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/conformance/logind", "./logind"}},
 		{Name: "conformance applets", Module: "tools", Env: static, Makes: []string{"conformance/applets"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/conformance/applets", "./images/applets"}},
 		{Name: "kubelet", Module: "conformance", Env: static, Makes: []string{"conformance/kubelet"}, OnDemand: true,

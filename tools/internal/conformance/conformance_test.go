@@ -157,6 +157,7 @@ func TestJUnit(t *testing.T) {
 It is gone.
 In [It] at: pods.go:1</failure></testcase>
 <testcase name="[It] [sig-node] Pods on Windows" time="0.2"><skipped message="no"></skipped></testcase>
+<testcase name="[It] [sig-node] Pods should last" status="interrupted" time="9"><error message="interrupted by user" type="interrupted"></error></testcase>
 <testcase name="[It] [sig-apps] other" time="0"><skipped message="skipped"></skipped></testcase>
 </testsuite></testsuites>`), 0o644); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 // (test/utils/image/manifest.go, `e2e.test --list-images`).
 const e2eImages = "registry.k8s.io/e2e-test-images/"
 
+const busybox = "busybox:1.37.0-1"
+
 // Unavailable returns the images that Images does not build, with the reasons. Tests that need one of them fail with any kubelet.
 func Unavailable() map[string]string {
 	return map[string]string{
@@ -33,6 +35,32 @@ func Unavailable() map[string]string {
 		"invalid.registry.k8s.io/invalid/alpine:3.1":             "does not exist, which is what its test wants",
 	}
 }
+
+// placeholders returns images with the names of images that the node suite pulls after tests of image collection, and that no test here runs.
+// They contain pause. That of perl also has thousands of files, as the original, because a test wants inodes back from removed images.
+func placeholders(bin string) ([]images.Image, error) {
+	pause, err := programs{bin}.file("pause", "images/pause", 0o755)
+	if err != nil {
+		return nil, err
+	}
+	var set []images.Image
+	for _, name := range []string{
+		e2eImages + "perl:5.26", e2eImages + "node-perf/npb-ep:1.6.0", e2eImages + "node-perf/npb-is:1.7.0", e2eImages + "node-perf/pytorch-wide-deep:1.0.0",
+		e2eImages + "sample-device-plugin:1.7", e2eImages + "volume/nfs:1.6.0", "registry.k8s.io/etcd:3.6.8-0", "gcr.io/cadvisor/cadvisor:v0.47.2",
+		"registry.k8s.io/node-problem-detector/node-problem-detector:v1.34.0", "docker.io/nfvpe/sriov-device-plugin:v3.1",
+	} {
+		files := []images.File{pause}
+		if strings.Contains(name, "perl") {
+			for i := range filesOfPerl {
+				files = append(files, images.File{Path: fmt.Sprintf("usr/lib/perl/%d/%d.pm", i/500, i), Mode: 0o644})
+			}
+		}
+		set = append(set, images.Image{Reference: name, Files: files, Entrypoint: []string{"/pause"}, Env: []string{images.SearchPath}})
+	}
+	return set, nil
+}
+
+const filesOfPerl = 15000
 
 // programs reads the files for the images from the directory bin and its subdirectory conformance.
 type programs struct{ bin string }
@@ -77,7 +105,8 @@ func Images(ctx context.Context, bin string) ([]images.Image, error) {
 		add(name+":1.8", append(agnhost[:len(agnhost):len(agnhost)], images.File{Path: "data.json", Mode: 0o644, Data: data},
 			images.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}), "/agnhost").Cmd = []string{"test-webserver"}
 	}
-	add("busybox:1.37.0-1", base).Cmd = []string{"sh"}
+	add(busybox, base).Cmd = []string{"sh"}
+	add("busybox:1.36.1-1", base).Cmd = []string{"sh"} // not in the list, but named by the tests of MemoryQoS
 	add("ipc-utils:1.4", base).Cmd = []string{"sh"}
 	nonroot := add("nonroot:1.5", base)
 	nonroot.Cmd, nonroot.User = []string{"sh"}, "1234"

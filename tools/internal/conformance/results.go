@@ -25,6 +25,7 @@ type junit struct {
 	Suites []struct {
 		Cases []struct {
 			Name    string    `xml:"name,attr"`
+			State   string    `xml:"status,attr"`
 			Seconds float64   `xml:"time,attr"`
 			Skipped *struct{} `xml:"skipped"`
 			Failure *fault    `xml:"failure"`
@@ -43,7 +44,8 @@ func (f *fault) String() string {
 	return strings.TrimSpace(cmp.Or(strings.TrimSpace(f.Message), f.Text))
 }
 
-// ReadJUnit reads the results from a JUnit report. It leaves out the tests that did not run because the focus did not select them.
+// ReadJUnit reads the results from a JUnit report. It leaves out the tests that did not run because the focus did not select them, and those
+// that an interrupt of the run ended.
 func ReadJUnit(path string) (Results, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -66,6 +68,9 @@ func ReadJUnit(path string) (Results, error) {
 				r.Status = "skipped"
 			}
 			name, isTest := strings.CutPrefix(c.Name, "[It] ")
+			if c.State == "interrupted" {
+				continue
+			}
 			if !isTest && r.Status != "failed" || r.Status == "skipped" && c.Seconds == 0 {
 				continue // the entry is about the suite itself, or the focus left the test out
 			}

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -36,10 +35,11 @@ type Options struct {
 	List     string // path of a file with names of tests to run; it replaces Focus
 	Procs    int
 	Repeat   int  // number of times that the tests run. After a failure they do not run again. The table shows the results of the last time
-	Keep     bool // leave the cluster running at the end
+	Keep     bool // leave the cluster running at the end. The guest of SuiteGuest stays for the next run, other clusters until ctx ends
 	Retry    bool // run failed tests once more, alone, and count only the second result: for machines with other load, such as CI
 	Whole    bool // store a run of Wherry also in conformance/wherry.txt
 	Brief    bool // print Summary instead of the table
+	SwapMiB  int  // swap space of the guest of SuiteGuest in MiB
 	Progress io.Writer
 }
 
@@ -65,6 +65,8 @@ func Build(ctx context.Context, o Options) error {
 		names = append(names, "CSI sidecars", "CSI stand-ins")
 	case SuiteExternal:
 		names, packages = append(names, "CSI sidecars", "example CSI driver"), append(packages, "mount", "e2fsprogs")
+	case SuiteGuest:
+		names = append(names, "logind stand-in")
 	}
 	if err := debian.Install(ctx, packages, o.Progress); err != nil {
 		return err
@@ -151,9 +153,12 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer stop()
-	// A run that was killed may have left processes and mounts.
-	if err := errors.Join(env.Down(ctx), o.removeVolumes(ctx)); err != nil {
-		return err
+	guest, isGuest := env.(*guestCluster)
+	if !isGuest || !guest.kept() {
+		// A run that was killed may have left processes and mounts.
+		if err := errors.Join(env.Down(ctx), o.removeVolumes(ctx)); err != nil {
+			return err
+		}
 	}
 	restore, err := o.prepareNode()
 	if err != nil {
@@ -164,7 +169,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	progress := o.Progress
 	defer func() { _, _ = last.WriteTo(progress) }()
 	defer func() {
-		if o.Keep {
+		switch {
+		case o.Keep && isGuest:
+			fmt.Fprintf(progress, "the guest stays for the next run; this ends it: bin/wherry-dev vm --dir=%s down\n", guest.Dir)
+			return
+		case o.Keep:
 			_, _ = last.WriteTo(progress)
 			<-ctx.Done()
 		}
@@ -208,6 +217,10 @@ func (o Options) cluster(ctx context.Context, archive string, set []images.Image
 			Checkout: o.Checkout, Agent: o.Node, NoBuild: true, Archives: []string{archive}, Registries: k.registries, Progress: o.Progress,
 		})
 		return k, k.stop, err
+	}
+	if o.Suite == SuiteGuest {
+		guest, err := newGuestCluster(o, archive, set)
+		return guest, guest.stop, err
 	}
 	if err := prepareNetwork(ctx); err != nil {
 		return nil, nil, err
@@ -308,57 +321,6 @@ func roomFlags() []string {
 	}
 }
 
-// ginkgo runs the tests and returns their results, and an error if a test failed. When ctx ends, ginkgo gets an interrupt and still writes
-// its report.
-func (o Options) ginkgo(ctx context.Context, env cluster, focus, report string) (Results, error) {
-	if err := errors.Join(os.RemoveAll(report), os.MkdirAll(report, 0o755)); err != nil {
-		return nil, err
-	}
-	log, err := os.OpenFile(o.dir("logs", "ginkgo.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = log.Close() }()
-	skip, err := o.skips()
-	if err != nil {
-		return nil, err
-	}
-	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + skip}
-	if o.Repeat > 1 { // ginkgo runs the tests each time in a new random order
-		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
-	} else { // Both node agents run the tests in the same order, because the total time depends on which long test comes last.
-		args = append(args, "--seed=1")
-	}
-	own, err := o.arguments(ctx, env, report)
-	if err != nil {
-		return nil, err
-	}
-	args = append(append(args, o.testProgram(), "--"), own...)
-	cmd, err := env.Command(ctx, o.bin("conformance/ginkgo"), args...)
-	if err != nil {
-		return nil, err
-	}
-	// The interrupt goes to the whole process group, as from a terminal: each process ends its own tests, and ginkgo writes the report.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	cmd.WaitDelay = 45 * time.Second
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, o.dir("logs")
-	cmd.Env = append(os.Environ(), "PATH="+o.standInDir()+":"+os.Getenv("PATH"))
-	fmt.Fprintf(o.Progress, "testing with %d processes; %s\n", o.Procs, log.Name())
-	err = cmd.Run()
-	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ends processes that ignored the interrupt
-	}
-	if err != nil {
-		err = fmt.Errorf("run the tests: %w; see %s", err, log.Name())
-	}
-	ran, readErr := ReadJUnit(filepath.Join(report, "junit_01.xml"))
-	if readErr != nil {
-		return nil, errors.Join(err, readErr)
-	}
-	return ran, err
-}
-
 // focusOf returns the regular expression that matches the tests in a file.
 func (o Options) focusOf(path string) (string, error) {
 	names, err := ReadPasses(path)
@@ -374,8 +336,7 @@ func (o Options) focusOf(path string) (string, error) {
 // report prints the results, stores them in conformance/ if they are those of a whole run, and returns an error if a test that has to pass
 // did not.
 func (o Options) report(ctx context.Context, ran Results, testErr error, took time.Duration) error {
-	upstream := o.runs("upstream.txt")
-	reference, err := ReadReference(upstream)
+	reference, err := ReadReference(o.runs("upstream.txt"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -400,6 +361,9 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 	} else {
 		fmt.Fprint(o.Progress, table)
 	}
+	if ctx.Err() != nil && o.Suite == SuiteGuest { // such runs take hours, so what has run counts
+		return errors.Join(o.add(ran, took, "Interrupted: these tests had run."), testErr)
+	}
 	if ctx.Err() != nil {
 		return errors.Join(errors.New("the run was interrupted, so conformance/ stays as it was"), testErr)
 	}
@@ -407,15 +371,10 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		if testErr != nil && !isFailedTests(testErr) {
 			return testErr
 		}
-		return o.record(upstream, reference, ran, took)
+		return o.add(ran, took)
 	}
 	if o.Whole || o.Suite != SuiteCluster && !o.Retry { // a run of the other suites is always stored, unless failed tests run again (Retry)
-		path := o.runs("wherry.txt")
-		before, err := ReadReference(path)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if err := o.record(path, before, ran, took); err != nil {
+		if err := o.add(ran, took); err != nil {
 			return err
 		}
 	}
@@ -437,7 +396,10 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 
 // isFailedTests reports whether ginkgo's exit code says that tests failed and nothing else went wrong.
 func isFailedTests(err error) bool {
-	var exit *exec.ExitError
+	var exit interface {
+		error
+		ExitCode() int
+	}
 	return errors.As(err, &exit) && exit.ExitCode() == 1
 }
 
@@ -446,13 +408,21 @@ const nodeName = "node"
 // agentNames are the names of node agents in the tables.
 var agentNames = map[string]string{"wherry": "Wherry", "kubelet": "kubelet"}
 
-// record adds a new run to the runs in before, and writes them to the file path.
-func (o Options) record(path string, before Reference, ran Results, took time.Duration) error {
+// add adds a new run at the top of the agent's file of runs.
+func (o Options) add(ran Results, took time.Duration, remarks ...string) error {
+	path := o.runs("wherry.txt")
+	if o.Node == "kubelet" {
+		path = o.runs("upstream.txt")
+	}
+	before, err := ReadReference(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	title, err := o.title(len(ran), took)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(before.With(ReferenceRun{Title: title, Tests: ran}).String()), 0o644)
+	return os.WriteFile(path, []byte(before.With(ReferenceRun{Title: title, Remarks: remarks, Tests: ran}).String()), 0o644)
 }
 
 // title returns the first line of a run in a file of runs: node agent, version, machine, date and duration.

@@ -5,31 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/wherry-node/wherry/tools/internal/dev"
+	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
 // These are upstream's test suites that can run here.
 const (
-	SuiteCluster = "e2e"     // k8s.io/kubernetes/test/e2e: tests of a cluster, here with one node
-	SuiteNode    = "node"    // k8s.io/kubernetes/test/e2e_node: tests that run on the node itself
-	SuiteKubeadm = "kubeadm" // k8s.io/kubernetes/test/e2e on the two nodes of a cluster that kubeadm makes (package kubeadm)
-	SuiteStorage = "storage" // as SuiteKubeadm, with images of CSI drivers for the tests of volumes
-
+	SuiteCluster  = "e2e"      // k8s.io/kubernetes/test/e2e: tests of a cluster, here with one node
+	SuiteNode     = "node"     // k8s.io/kubernetes/test/e2e_node: tests that run on the node itself
+	SuiteKubeadm  = "kubeadm"  // k8s.io/kubernetes/test/e2e on the two nodes of a cluster that kubeadm makes (package kubeadm)
+	SuiteStorage  = "storage"  // as SuiteKubeadm, with images of CSI drivers for the tests of volumes
 	SuiteExternal = "external" // as SuiteKubeadm, with the CSI drivers of examples/csi: tests for which a driver must be there (External.Storage)
+	SuiteGuest    = "vm"       // as SuiteNode, in a virtual machine with systemd and cgroup v2 (package vmnode)
 )
 
 // Suites returns the names of the suites.
 func Suites() []string {
-	return []string{SuiteCluster, SuiteNode, SuiteKubeadm, SuiteStorage, SuiteExternal}
+	return []string{SuiteCluster, SuiteNode, SuiteKubeadm, SuiteStorage, SuiteExternal, SuiteGuest}
 }
 
 // OwnNamespaces reports whether Run wants a process in new network and mount namespaces. The nodes of the other suites have their own.
-func (o Options) OwnNamespaces() bool { return !o.twoNodes() }
+func (o Options) OwnNamespaces() bool { return !o.twoNodes() && o.Suite != SuiteGuest }
+
+// onNode reports whether the tests of the suite run on the node itself (upstream's e2e_node).
+func (o Options) onNode() bool { return o.Suite == SuiteNode || o.Suite == SuiteGuest }
 
 // twoNodes reports whether the suite runs on the two nodes of a cluster that kubeadm makes.
 func (o Options) twoNodes() bool {
@@ -52,11 +56,15 @@ type suite struct {
 }
 
 func (o Options) suite() suite {
-	if o.Suite == SuiteNode {
-		return suite{
+	if o.onNode() {
+		s := suite{
 			program: "e2e_node.test", title: "E2eNode Suite", target: "conformance-node", lists: "node-", focus: FocusDefault,
 			skip: `\[Serial\]|\[Slow\]|\[Disruptive\]|\[Flaky\]`,
 		}
+		if o.Suite == SuiteGuest {
+			s.target, s.lists = "conformance-vm", "vm-"
+		}
+		return s
 	}
 	s := suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance", focus: FocusDefault}
 	switch o.Suite {
@@ -90,7 +98,7 @@ func (o Options) skips() (string, error) {
 	if o.Suite == SuiteStorage || o.Suite == SuiteExternal {
 		return o.suite().skip, nil
 	}
-	if o.Suite != SuiteNode || o.Focus != FocusDefault {
+	if !o.onNode() || o.Focus != FocusDefault {
 		return "", nil
 	}
 	shared, err := ReadReference(filepath.Join(o.Checkout, "conformance", "upstream.txt"))
@@ -140,7 +148,7 @@ func (o Options) listed(reference Reference) ([]string, error) {
 // arguments returns the arguments of the test program.
 func (o Options) arguments(ctx context.Context, env cluster, report string) ([]string, error) {
 	common := []string{"--report-dir=" + report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true"}
-	if o.Suite != SuiteNode {
+	if !o.onNode() {
 		nodes, root := "1", o.dir("node", "root")
 		if o.twoNodes() {
 			nodes, root = "2", "/var/lib/kubelet"
@@ -157,9 +165,13 @@ func (o Options) arguments(ctx context.Context, env cluster, report string) ([]s
 	if err != nil {
 		return nil, err
 	}
+	node, socket, dropIns := nodeName, o.dir("containerd", "containerd.sock"), o.dropIns()
+	if o.Suite == SuiteGuest {
+		node, socket, dropIns = vmnode.NodeName, "/run/containerd/containerd.sock", guestDropIns
+	}
 	return append([]string{
-		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--host=" + host, "--bearer-token=" + token, "--node-name=" + nodeName,
-		"--container-runtime-endpoint=unix://" + o.dir("containerd", "containerd.sock"), "--config-dir=" + o.dropIns(),
+		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--host=" + host, "--bearer-token=" + token, "--node-name=" + node,
+		"--container-runtime-endpoint=unix://" + socket, "--config-dir=" + dropIns,
 	}, common...), nil
 }
 
@@ -168,7 +180,11 @@ func (o Options) arguments(ctx context.Context, env cluster, report string) ([]s
 func (o Options) account(ctx context.Context, env cluster) (host, token string, err error) {
 	const name = "node-tests"
 	kubectl := func(args ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, o.bin("kubectl"), append([]string{"--kubeconfig", env.Kubeconfig()}, args...)...).CombinedOutput()
+		cmd, err := env.Command(ctx, o.bin("kubectl"), append([]string{"--kubeconfig", env.Kubeconfig()}, args...)...)
+		if err != nil {
+			return "", err
+		}
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args[:2], " "), err, strings.TrimSpace(string(out)))
 		}
@@ -267,8 +283,11 @@ func (o Options) standInDir() string { return o.dir("suite", "bin") }
 
 // testProgram returns the path of the program that ginkgo runs.
 func (o Options) testProgram() string {
-	if o.Suite != SuiteNode {
-		return o.bin("conformance/" + o.suite().program)
+	switch o.Suite {
+	case SuiteNode:
+		return o.dir("suite", o.suite().program)
+	case SuiteGuest:
+		return path.Join(guestDir, o.suite().program)
 	}
-	return o.dir("suite", o.suite().program)
+	return o.bin("conformance/" + o.suite().program)
 }

@@ -8,11 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/wherry-node/wherry/tools/internal/cgroup"
 	"github.com/wherry-node/wherry/tools/internal/proc"
@@ -107,23 +104,7 @@ func (c *Cluster) Listen(port int) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	space, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", holder.PID))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = space.Close() }()
-	var listener net.Listener
-	done := make(chan error)
-	go func() {
-		// A thread that has entered the namespace must not run anything else. It ends with this goroutine, because it stays locked to it.
-		runtime.LockOSThread()
-		err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET)
-		if err == nil {
-			listener, err = net.Listen("tcp", fmt.Sprintf("%s:%d", UserAddress, port))
-		}
-		done <- err
-	}()
-	return listener, <-done
+	return proc.Listen(fmt.Sprintf("/proc/%d/ns/net", holder.PID), fmt.Sprintf("%s:%d", UserAddress, port))
 }
 
 // Kubectl runs kubectl as the administrator, with input as its standard input, and returns its output.

@@ -202,29 +202,46 @@ func (a *Agent) CopyIn(ctx context.Context, path string, mode os.FileMode, data 
 }
 
 // CopyOut reads a file of the guest. It returns an error if the file is larger than most, in bytes.
-func (a *Agent) CopyOut(ctx context.Context, path string, most int) (data []byte, err error) {
+func (a *Agent) CopyOut(ctx context.Context, path string, most int) ([]byte, error) {
+	data, more, err := a.read(ctx, path, 0, most)
+	if err == nil && more {
+		err = fmt.Errorf("read %s of the guest: it is larger than %d bytes", path, most)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// read reads a file of the guest from an offset on, at most about most bytes. more reports whether the file has more than that.
+func (a *Agent) read(ctx context.Context, path string, at int64, most int) (data []byte, more bool, err error) {
 	var handle int64
 	if err := a.call(ctx, "guest-file-open", map[string]any{"path": path, "mode": "r"}, &handle); err != nil {
-		return nil, fmt.Errorf("read %s of the guest: %w", path, err)
+		return nil, false, fmt.Errorf("read %s of the guest: %w", path, err)
 	}
 	defer func() {
 		if closing := a.call(ctx, "guest-file-close", map[string]any{"handle": handle}, nil); err == nil && closing != nil {
 			err = fmt.Errorf("read %s of the guest: %w", path, closing)
 		}
 	}()
+	if at > 0 {
+		if err := a.call(ctx, "guest-file-seek", map[string]any{"handle": handle, "offset": at, "whence": 0}, nil); err != nil {
+			return nil, false, fmt.Errorf("read %s of the guest: %w", path, err)
+		}
+	}
 	for {
 		var part struct {
 			Data []byte `json:"buf-b64"`
 			EOF  bool   `json:"eof"`
 		}
 		if err := a.call(ctx, "guest-file-read", map[string]any{"handle": handle, "count": chunk}, &part); err != nil {
-			return nil, fmt.Errorf("read %s of the guest: %w", path, err)
+			return nil, false, fmt.Errorf("read %s of the guest: %w", path, err)
 		}
 		if data = append(data, part.Data...); len(data) > most {
-			return nil, fmt.Errorf("read %s of the guest: it is larger than %d bytes", path, most)
+			return data, true, nil
 		}
 		if part.EOF || len(part.Data) == 0 {
-			return data, nil
+			return data, false, nil
 		}
 	}
 }

@@ -22,6 +22,10 @@ type fakeGuest struct {
 	// deaf returns true if the guest agent must ignore a request. If deaf is nil, every request gets an answer.
 	deaf func(execute string) bool
 
+	// code is the exit code of every program, and program is called for each one, with its arguments, under the lock.
+	code    int
+	program func(args []string)
+
 	mu    sync.Mutex
 	files map[string][]byte
 	open  map[int64]string
@@ -32,7 +36,7 @@ type fakeGuest struct {
 
 func newFakeGuest(t *testing.T) *fakeGuest {
 	t.Helper()
-	g := &fakeGuest{t: t, socket: filepath.Join(t.TempDir(), "a.sock"), files: map[string][]byte{}, open: map[int64]string{}, at: map[int64]int{}}
+	g := &fakeGuest{t: t, code: 3, socket: filepath.Join(t.TempDir(), "a.sock"), files: map[string][]byte{}, open: map[int64]string{}, at: map[int64]int{}}
 	listener, err := net.Listen("unix", g.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +89,7 @@ func (g *fakeGuest) answer(execute string, arguments json.RawMessage) (out any, 
 		ID, PID, Handle int64
 		Path, Mode      string
 		Arg             []string
-		Count           int
+		Count, Offset   int
 		Data            []byte `json:"buf-b64"`
 	}
 	_ = json.Unmarshal(arguments, &a)
@@ -96,12 +100,15 @@ func (g *fakeGuest) answer(execute string, arguments json.RawMessage) (out any, 
 		return map[string]any{}, ""
 	case "guest-exec":
 		g.ran = append(g.ran, append([]string{a.Path}, a.Arg...))
+		if g.program != nil {
+			g.program(g.ran[len(g.ran)-1])
+		}
 		return map[string]any{"pid": len(g.ran)}, ""
 	case "guest-exec-status":
 		if g.polls++; g.polls%3 != 0 {
 			return map[string]any{"exited": false}, ""
 		}
-		return map[string]any{"exited": true, "exitcode": 3, "out-data": []byte("out"), "err-data": []byte("err")}, ""
+		return map[string]any{"exited": true, "exitcode": g.code, "out-data": []byte("out"), "err-data": []byte("err")}, ""
 	case "guest-file-open":
 		if _, there := g.files[a.Path]; a.Mode == "r" && !there {
 			return nil, "No such file or directory"
@@ -112,6 +119,9 @@ func (g *fakeGuest) answer(execute string, arguments json.RawMessage) (out any, 
 	case "guest-file-write":
 		g.files[g.open[a.Handle]] = append(g.files[g.open[a.Handle]], a.Data...)
 		return map[string]any{"count": len(a.Data), "eof": false}, ""
+	case "guest-file-seek":
+		g.at[a.Handle] = a.Offset
+		return map[string]any{"position": a.Offset, "eof": false}, ""
 	case "guest-file-read":
 		data := g.files[g.open[a.Handle]][g.at[a.Handle]:]
 		data = data[:min(len(data), a.Count)]
@@ -124,14 +134,15 @@ func (g *fakeGuest) answer(execute string, arguments json.RawMessage) (out any, 
 func TestRunWaitsForTheEnd(t *testing.T) {
 	t.Parallel()
 	g := newFakeGuest(t)
-	r, err := NewAgent(g.socket).Run(t.Context(), time.Minute, "/bin/x", "a", "b c")
+	a := NewAgent(g.socket)
+	r, err := a.Run(t.Context(), time.Minute, "/bin/x", "a", "b c")
 	if err != nil || r != (Result{3, "out", "err"}) {
 		t.Errorf("it ended as %+v, %v", r, err)
 	}
 	if got := fmt.Sprint(g.ran); got != "[[/bin/x a b c]]" || g.polls != 3 {
 		t.Errorf("the guest ran %s, asked %d times", got, g.polls)
 	}
-	_, err = NewAgent(g.socket).Shell(t.Context(), time.Minute, "false")
+	_, err = a.Shell(t.Context(), time.Minute, "false") // with a second agent it would wait until the first one's connection is collected
 	if err == nil || !strings.Contains(err.Error(), "exit code 3: errout") {
 		t.Errorf("a script that fails: %v", err)
 	}

@@ -50,6 +50,9 @@ func (m *Machine) Boot(ctx context.Context) error {
 		if err := run(ctx, "cp", "--sparse=always", "--reflink=auto", c.Image.Disk, c.path("disk.new")); err != nil {
 			return fmt.Errorf("copy the image's disk: %w", err)
 		}
+		if err := grow(c.path("disk.new"), int64(c.DiskMiB)<<20); err != nil {
+			return fmt.Errorf("enlarge the disk: %w", err)
+		}
 		if err := os.Rename(c.path("disk.new"), c.path("disk.img")); err != nil {
 			return err
 		}
@@ -59,6 +62,15 @@ func (m *Machine) Boot(ctx context.Context) error {
 		return fmt.Errorf("give the guest power: %w", err)
 	}
 	return m.awaitLife(ctx, "")
+}
+
+// grow enlarges a file to size bytes, unless it is already that large. The new part takes no space on the host until the guest writes to it.
+func grow(path string, size int64) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() >= size {
+		return err
+	}
+	return os.Truncate(path, size)
 }
 
 // awaitLife waits until the guest agent answers and the guest's boot ID differs from the argument before, which is the ID of an earlier

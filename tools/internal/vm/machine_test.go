@@ -119,3 +119,20 @@ func TestAnEmulatorThatEndsIsNotWaitedFor(t *testing.T) {
 		t.Error("the power of a machine without power was cut")
 	}
 }
+
+// The disk of a new machine has the wanted size, but is never smaller than the image.
+func TestADiskGrows(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, []byte("data"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ size, want int64 }{{0, 4}, {3, 4}, {1 << 20, 1 << 20}, {5, 1 << 20}} {
+		if err := grow(path, step.size); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Size() != step.want {
+			t.Errorf("wanted %d bytes, so it should have %d: %v, %v", step.size, step.want, info, err)
+		}
+	}
+}

@@ -22,6 +22,9 @@ type Config struct {
 	Namespace, Tap string
 	// CPUs and MemoryMiB are divided evenly among NUMANodes NUMA nodes.
 	CPUs, NUMANodes, MemoryMiB int
+	// DiskMiB is the size in MiB to which Boot enlarges a new disk of the machine; a size that is not larger than the image's has no effect. The
+	// guest's file system stays as it is (resize2fs).
+	DiskMiB int
 	// Accel is KVM or TCG.
 	Accel string
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,10 @@ type Options struct {
 	Cache string
 	// Accel is vm.KVM or vm.TCG; "": KVM if guests can run under it on this machine.
 	Accel string
+	// MemoryMiB is the guest's memory in MiB; 0: 3072. DiskMiB is the size of its disk in MiB; 0: that of the image (6 GiB).
+	MemoryMiB, DiskMiB int
+	// PlaneArgs are additional arguments of the control plane.
+	PlaneArgs []string
 	// NoBuild uses the programs in bin/ without building them. The packages are built in any case.
 	NoBuild  bool
 	Progress io.Writer
@@ -84,12 +89,31 @@ func (e *Env) inside(args ...string) []string {
 	return append([]string{"nsenter", "--net=/run/netns/" + e.namespace(), "--"}, args...)
 }
 
+// Command returns a command that runs in the network namespace.
+func (e *Env) Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
+	line := e.inside(append([]string{name}, args...)...)
+	return exec.CommandContext(ctx, line[0], line[1:]...), nil
+}
+
+// Listen listens at a TCP port of the network namespace. It returns the address at which the guest reaches that port, too.
+func (e *Env) Listen(port int) (listener net.Listener, address string, err error) {
+	address = fmt.Sprintf("%s:%d", planeAddress, port)
+	listener, err = proc.Listen("/run/netns/"+e.namespace(), address)
+	return listener, address, err
+}
+
 func (e *Env) say(format string, args ...any) {
 	fmt.Fprintf(e.Progress, "%6.1f s  %s\n", time.Since(e.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // Agent returns the guest agent of the guest, even if another process booted the guest.
 func (e *Env) Agent() *vm.Agent { return vm.NewAgent(e.path("guest", "agent.sock")) }
+
+// Running reports whether the guest runs, even if another process booted it.
+func (e *Env) Running() bool {
+	_, ok := proc.Find(e.path("guest", "qemu.pid"))
+	return ok
+}
 
 // lock makes sure that no other Up or Down of this environment runs at the same time. If one does, lock returns an error. The lock file is
 // beside the directory, because Down removes the directory.

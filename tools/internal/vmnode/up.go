@@ -1,6 +1,7 @@
 package vmnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,6 +165,7 @@ func (e *Env) startPlane(context.Context) error {
 	_ = os.Remove(e.path("controlplane.ready"))
 	line := e.inside(e.bin("wherry-controlplane"), "--data-dir="+e.path("controlplane"), "--admin-kubeconfig="+e.Kubeconfig(),
 		"--ready-file="+e.path("controlplane.ready"), "--bind-address="+planeAddress, "--advertise-address="+planeAddress, "--proxy=false", "--node-name="+NodeName)
+	line = append(line, e.PlaneArgs...)
 	_, err := proc.Start(proc.Spec{PIDFile: e.planePID(), Log: e.path("controlplane.log"), Path: line[0], Args: line[1:]})
 	if err == nil {
 		e.say("control plane started in the network namespace %s", e.namespace())
@@ -200,7 +202,7 @@ func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) 
 	}
 	e.Machine, err = vm.New(vm.Config{
 		Dir: e.path("guest"), Image: image, HostName: NodeName, ReadOnly: []string{payload}, Namespace: e.namespace(), Tap: tap,
-		CPUs: cpus(e.Accel), NUMANodes: 2, MemoryMiB: 3 << 10, Accel: e.Accel,
+		CPUs: cpus(e.Accel), NUMANodes: 2, MemoryMiB: cmp.Or(e.MemoryMiB, 3<<10), DiskMiB: e.DiskMiB, Accel: e.Accel,
 	})
 	if err != nil {
 		return false, err

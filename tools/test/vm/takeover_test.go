@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/wherry-node/wherry/tools/internal/vm"
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
@@ -17,7 +16,9 @@ func TestHandOverToKubeletAndBack(t *testing.T) {
 	if _, err := os.Stat(kubelet); err != nil {
 		t.Skip("no upstream kubelet: bin/wherry-dev build kubelet")
 	}
-	n.attachUpstream(kubelet)
+	if err := n.Attach(t.Context(), "upstream", map[string]string{"kubelet": kubelet}); err != nil {
+		t.Fatal(err)
+	}
 	names := n.some()
 	before, counts := n.containers(), n.restarts()
 	check := func(agent string) {
@@ -48,28 +49,6 @@ func TestHandOverToKubeletAndBack(t *testing.T) {
 	n.awaitVersion(true)
 	check("Wherry")
 	n.gone()
-}
-
-// attachUpstream attaches a disk with upstream's kubelet (the file program) to the running guest.
-func (n *node) attachUpstream(program string) {
-	n.Helper()
-	dir, image := n.TempDir(), filepath.Join(n.Dir, "upstream.img")
-	if err := os.Link(program, filepath.Join(dir, "kubelet")); err != nil {
-		data, err := os.ReadFile(program)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "kubelet"), data, 0o755)
-		}
-		if err != nil {
-			n.Fatal(err)
-		}
-	}
-	if err := vm.FileSystem(n.Context(), image, dir, "upstream", 256); err != nil {
-		n.Fatal(err)
-	}
-	if err := n.Machine.AttachDisk(n.Context(), "upstream", image); err != nil {
-		n.Fatal(err)
-	}
-	n.sh("mkdir -p /opt/upstream; udevadm settle; mount -o ro /dev/disk/by-id/virtio-upstream /opt/upstream")
 }
 
 // awaitVersion waits until the Node object shows the version of Wherry or, if wherry is false, of upstream's kubelet.
