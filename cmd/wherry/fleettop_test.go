@@ -274,13 +274,18 @@ func TestFleetTop(t *testing.T) {
 		p.end()
 	}
 
-	// On a terminal that takes no more text, the second signal ends the program.
+	// On a terminal that takes no more text, the second signal ends the program, also if the size of the terminal has changed meanwhile.
 	p = onTTY(t, nil, command...)
 	p.shows("5 of 5 Ready")
 	if err := unix.IoctlSetInt(int(p.slave.Fd()), unix.TCXONC, unix.TCOOFF); err != nil {
 		t.Fatal(err)
 	}
+	var looks uint16
 	p.until("signals end it", func() bool {
+		if looks++; looks < 25 { // for half a second, in which the program begins to write a picture
+			p.resize(90+looks%2, 30)
+			return false
+		}
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		return len(p.ended) > 0
 	})

@@ -67,9 +67,13 @@ func Show(ctx context.Context, mode Mode, in io.Reader, out *os.File, work func(
 	s := &Screen{Events: events, events: events, mode: mode, in: Terminal(in), out: out}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	got := make(chan os.Signal, 8)
-	signal.Notify(got, unix.SIGWINCH, unix.SIGTSTP, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) // before the terminal changes: it must be given back
+	// Signals are caught before the terminal changes, because it must be given back. Those that end the program have a channel and a goroutine of their
+	// own: what the others ask for may wait for a terminal that takes no more text.
+	got, last := make(chan os.Signal, 8), make(chan os.Signal, 1)
+	signal.Notify(got, unix.SIGWINCH, unix.SIGTSTP)
 	defer signal.Stop(got)
+	signal.Notify(last, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	defer signal.Stop(last)
 	if err := s.take(); err != nil {
 		return err
 	}
@@ -88,6 +92,14 @@ func Show(ctx context.Context, mode Mode, in io.Reader, out *os.File, work func(
 	defer group.Wait()
 	defer end(nil) // before the wait
 	group.Go(func() { s.act(ctx, got, end) })
+	group.Go(func() {
+		select {
+		case <-ctx.Done(): // perhaps by the same signal, for which the caller looks too
+		case <-last:
+		}
+		signal.Stop(last) // the next one ends the program, even if the terminal takes no more text
+		end(nil)
+	})
 	if s.in != nil {
 		wake, closeWake, err := wakePipe(ctx)
 		if err != nil {
@@ -221,10 +233,6 @@ func (s *Screen) act(ctx context.Context, got chan os.Signal, end context.Cancel
 				s.again()
 			case unix.SIGTSTP:
 				s.suspend(ctx, end)
-			default:
-				signal.Stop(got) // the next one ends the program, even if the terminal takes no more text
-				end(nil)
-				return
 			}
 		}
 	}
