@@ -192,7 +192,7 @@ func share(ctx context.Context, left int) (context.Context, context.CancelFunc) 
 
 // diskUsageOf measures what one pod has on disk. d is the usage of its containers.
 func (a *Agent) diskUsageOf(ctx context.Context, p *v1.Pod, d stats.PodDisk) *evict.Usage {
-	u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs), NoLayers: d.NoLayers, NoLogs: d.NoLogs}
+	u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs), NoLayers: d.NoLayers, NoLogs: d.NoLogs, LayersAt: d.LayersAt}
 	for _, c := range d.Containers {
 		u.Containers = append(u.Containers, evict.ContainerUsage{Name: c.Name, Disk: new(c.Layer + c.Logs)})
 	}

@@ -188,10 +188,10 @@ func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 	if p.endsAnyway(in, c) {
 		return true
 	}
-	if p.blind(in, c) {
+	order := rank(in.Pods, s, in.Layout, in.Now)
+	if p.blind(in, c, order) {
 		return false
 	}
-	order := rank(in.Pods, s, in.Layout, in.Now)
 	if len(order) == 0 {
 		p.giveUp(in, c)
 		return false
@@ -265,11 +265,14 @@ func missing(c pressure.Crossing) int64 {
 }
 
 // blind reports whether the choice of a pod to evict must wait, because what pods have on the disk that is short could be measured in part
-// only. The wait lasts blindWithin at most; after that, the node decides with what it knows about each pod.
-func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
+// only, or was measured before the shortage began and shows no pod whose end would relieve it: the pod that has caused it might have written
+// since then. The wait lasts blindWithin at most; after that, the node decides with what it knows about each pod.
+func (p *Plan) blind(in *Input, c pressure.Crossing, order []claim) bool {
 	s := c.Threshold.Signal
 	partly := func(o Pod) bool { return o.Usage != nil && o.Usage.unknown(s, in.Layout) != 0 }
-	if !slices.ContainsFunc(in.Pods, partly) {
+	old := func(o Pod) bool { return o.Usage != nil && o.Usage.before(c.Since, s, in.Layout) }
+	relieves := len(order) == 0 || order[0].used >= missing(c)
+	if !slices.ContainsFunc(in.Pods, partly) && (relieves || !slices.ContainsFunc(in.Pods, old)) {
 		delete(p.State.blind, s)
 		return false
 	}
@@ -287,7 +290,7 @@ func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
 	return true
 }
 
-const whyBlind = ": what pods have on the disk could be measured in part only, measures again"
+const whyBlind = ": what pods have on the disk was measured in part only, or long ago; measures again"
 
 // evict plans the eviction of the first pod in the order that rank returns.
 func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {

@@ -144,6 +144,11 @@ func (u *Usage) unknown(s pressure.Signal, l Layout) (missing part) {
 	return missing & l.parts(s)
 }
 
+// before reports whether layers that count for a signal were measured before a time, so that they may have grown since then.
+func (u *Usage) before(t time.Time, s pressure.Signal, l Layout) bool {
+	return l.parts(s)&layers != 0 && !u.LayersAt.IsZero() && u.LayersAt.Before(t)
+}
+
 // of returns how much a pod uses of the resource that a signal measures.
 func (u *Usage) of(s pressure.Signal, l Layout) int64 {
 	switch s {

@@ -114,7 +114,7 @@ func (s *node) command(f []string) {
 	case "measured": // the writable layers of a pod's containers can be measured again: measured writer 5Gi
 		for i := range s.pods {
 			if s.pods[i].Pod.Name == f[1] {
-				s.pods[i].Usage.NoLayers, s.pods[i].Usage.Layers.Bytes = false, uint64(s.bytes(f[2]))
+				s.pods[i].Usage.NoLayers, s.pods[i].Usage.LayersAt, s.pods[i].Usage.Layers.Bytes = false, s.now, uint64(s.bytes(f[2]))
 			}
 		}
 	case "ended": // the pod uses no resources of the node any more
@@ -146,7 +146,7 @@ func (s *node) configure(f []string) {
 }
 
 // addPod reads "pod NAME key=value...": priority, request, uses (memory), storage-request, volumes, logs, layers (bytes), inodes,
-// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, no-volumes, no-logs, evades,
+// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, no-volumes, no-logs, old-layers (how long ago), evades,
 // pod-request (a request of the whole pod).
 func (s *node) addPod(f []string) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f[1], Namespace: "default", UID: types.UID(f[1]), Annotations: map[string]string{}}}
@@ -188,6 +188,8 @@ func (s *node) addPod(f []string) {
 			endsBy = s.now.Add(s.duration(value))
 		case "no-layers":
 			u.NoLayers = true
+		case "old-layers":
+			u.LayersAt = s.now.Add(-s.duration(value))
 		case "no-volumes":
 			u.NoVolumes = true
 		case "no-logs":

@@ -57,6 +57,8 @@ func (s State) Seen(c v1.NodeConditionType) time.Time { return s.lastSeen[c] }
 type Crossing struct {
 	Threshold Threshold
 	Observed  Observation
+	// Since is when the evaluation first found the threshold met; it has been met since then.
+	Since time.Time
 	// Due is set once the grace period is over: pods should be evicted.
 	Due bool
 }
@@ -150,7 +152,7 @@ func (r *Result) evaluate(in Input, t Threshold, obs Observation) {
 	r.State.firstMet[key] = since
 	r.State.active[key] = due
 	r.State.lastSeen[t.Signal.Condition()] = in.Now
-	r.Met = append(r.Met, Crossing{Threshold: t, Observed: obs, Due: due})
+	r.Met = append(r.Met, Crossing{Threshold: t, Observed: obs, Since: since, Due: due})
 	if !due {
 		r.wake(since.Add(t.Grace))
 	}

@@ -144,8 +144,10 @@ type PodDisk struct {
 	// NoLayers is set if the runtime did not answer, so that Layers is not known. NoLogs is set if the logs could be measured in part only, so
 	// that Logs is too small; Err says why.
 	NoLayers, NoLogs bool
-	Err              error
-	Containers       []ContainerDisk // the disk usage of each running container
+	// LayersAt is when the runtime measured the layers; of several containers, the time that is longest ago; zero: it does not say.
+	LayersAt   time.Time
+	Err        error
+	Containers []ContainerDisk // the disk usage of each running container
 }
 
 // PodDisks measures the containers of all running pods, or of a single pod if the argument only is its UID ("": all pods). It asks the
@@ -176,6 +178,9 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 		for j := range p.containers {
 			c := &p.containers[j]
 			layer := layers[c.id]
+			if at := layer.GetTimestamp(); at > 0 && (d.LayersAt.IsZero() || time.Unix(0, at).Before(d.LayersAt)) {
+				d.LayersAt = time.Unix(0, at)
+			}
 			one := ContainerDisk{Name: c.name, Layer: layer.GetUsedBytes().GetValue()}
 			logs, err := s.logSpace(ctx, c.logDir)
 			if err != nil {
