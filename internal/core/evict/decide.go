@@ -15,7 +15,8 @@ const (
 	// endWithin is how long the node waits for the end of an evicted pod after the pod's grace period.
 	endWithin = 30 * time.Second
 	// backWithin is how long the node waits, after an evicted pod has ended, until the pod's memory or disk space is available
-	// again.
+	// again. It waits as long after it has removed containers and images: a runtime may delete their files after its answer
+	// (containerd's garbage collection does).
 	backWithin = 2 * time.Second
 	// endsSoon is how long the node waits for pods that are already ending. If such pods will end within this time and free enough, no
 	// other pod is evicted for a hard threshold.
@@ -170,6 +171,11 @@ func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 		p.Why = fmt.Sprintf("%s: removes %s before a pod has to go", Shortage(c), steps)
 		set(&p.State.tried, s, attempt{times: last.times + 1, available: c.Observed.Available})
 		return true
+	}
+	if free := in.Tried.freeBy(); use == DiskUse && in.Now.Before(free) {
+		p.For, p.Pause, p.Why = c, ForRemoved, Shortage(c)+": waits for the runtime to delete the files of what was removed"
+		p.wake(in.Now.Add(waitStep))
+		return false
 	}
 	if in.Hold {
 		p.giveUp(in, c)

@@ -4,7 +4,7 @@
 //	signals, thresholds ──► pressure.Evaluate ──► conditions
 //	                              │ a threshold is due
 //	                              ▼
-//	                 Reclaim (dead containers, unused images) ──► enough: no pod is evicted
+//	                 Reclaim (dead containers, unused images) ──► enough, or enough a moment later: no pod is evicted
 //	                              │ still due
 //	                              ▼
 //	                 rank (needs the pods' usage: Measure) ──► Evict one pod

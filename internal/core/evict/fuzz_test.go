@@ -142,7 +142,11 @@ func (w *world) round() {
 			if asked[signal]++; asked[signal] > 1 && (w.tried == nil || !w.tried.More) || asked[signal] > 5 {
 				w.t.Fatalf("%s is reclaimed %d times in one round", signal, asked[signal])
 			}
-			w.tried = (&evict.Tried{Images: w.n(3), Containers: w.n(3), More: w.n(3) == 0}).After(w.tried)
+			removed := &evict.Tried{Images: w.n(3), Containers: w.n(3), More: w.n(3) == 0}
+			if removed.Images+removed.Containers > 0 {
+				removed.At = w.now
+			}
+			w.tried = removed.After(w.tried)
 		case plan.Measure != 0:
 			if measured&plan.Measure != 0 {
 				w.t.Fatal("the usage is asked for twice in one round")
@@ -183,6 +187,8 @@ func (w *world) check(p *evict.Plan) {
 		w.t.Fatalf("evicts for %s, which is %+v", p.For.Threshold, seen)
 	case !p.For.Due:
 		w.t.Fatalf("evicts for %s before its grace period is over", p.For.Threshold)
+	case p.For.Threshold.Signal.Resource() == v1.ResourceEphemeralStorage && w.tried != nil && w.now.Before(w.tried.At.Add(2*time.Second)):
+		w.t.Fatal("evicts a pod although the files of what was removed may not have been deleted yet")
 	case crispec.IsCritical(e.Pod):
 		w.t.Fatalf("evicts a critical pod")
 	case w.victim != "" && !w.ended && w.now.Before(w.evicted.Add(w.grace+30*time.Second)) && !(w.soft && p.For.Threshold.Hard()):

@@ -261,6 +261,9 @@ func gone(pods []evict.Pod, victim types.UID) bool {
 
 // reclaim carries out a planned reclaim: it frees what the script's command "removing" has announced.
 func (s *node) reclaim() {
+	if s.next.Containers+s.next.Images > 0 {
+		s.next.At = s.now
+	}
 	s.tried = new(s.next).After(s.tried)
 	for signal, bytes := range s.frees {
 		o := s.signals[signal]

@@ -140,19 +140,33 @@ func (s Step) String() string {
 type Tried struct {
 	Containers, Images int
 	Bytes              uint64 // size of the images
+	// At is when the last Reclaim ended that removed anything; the zero value: none has.
+	At time.Time
 	// More: the last Reclaim ran out of time, so unused images may be left.
 	More bool
 	Err  string // the error of the last Reclaim; "": none
 }
 
-// After returns the sum of t and before, the removals before t; before may be nil. More and Err are those of t.
+// After returns the sum of t and before, the removals before t; before may be nil. More and Err are those of t, and so is At if t removed
+// anything.
 func (t *Tried) After(before *Tried) *Tried {
 	if before == nil {
 		return t
 	}
 	sum := *t
 	sum.Containers, sum.Images, sum.Bytes = t.Containers+before.Containers, t.Images+before.Images, t.Bytes+before.Bytes
+	if sum.At.IsZero() {
+		sum.At = before.At
+	}
 	return &sum
+}
+
+// freeBy returns the time by which the runtime should have deleted the files of what was removed. It is long ago if nothing was; t may be nil.
+func (t *Tried) freeBy() time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.At.Add(backWithin)
 }
 
 // State passes information from one decision to the next. The agent starts with the zero value, and State is not stored for the
@@ -214,6 +228,7 @@ type Pause uint8
 const (
 	NoPause    Pause = iota
 	ForWork          // the work that an earlier plan asked for has not ended
+	ForRemoved       // containers and images were removed a moment ago, and the runtime may not have deleted their files yet
 	ForLayout        // the runtime has not said where it keeps images and layers
 	ForUsage         // what pods have on the disk could be measured in part only, and is measured again
 	ForEnding        // pods end anyway

@@ -365,6 +365,9 @@ func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 			t.Err = err.Error()
 		}
 	}
+	if t.Containers+t.Images > 0 {
+		t.At = time.Now()
+	}
 	level := slog.LevelInfo
 	if t.Containers+t.Images == 0 && t.Err == "" {
 		level = slog.LevelDebug // a shortage that cannot be relieved is tried again and again
