@@ -41,6 +41,13 @@ const (
 
 // Decide returns what the node has to do after one measurement.
 func Decide(in Input) Plan {
+	p := decide(in)
+	was := in.Previous.Victim()
+	p.Forget = p.Evict != nil || was != "" && was != p.State.Victim() || !p.shortOf(DiskUse)
+	return p
+}
+
+func decide(in Input) Plan {
 	p := Plan{State: State{
 		victim: in.Previous.victim, tried: maps.Clone(in.Previous.tried), stuck: maps.Clone(in.Previous.stuck), blind: maps.Clone(in.Previous.blind),
 	}}
@@ -58,12 +65,12 @@ func Decide(in Input) Plan {
 		p.State.tried, p.State.stuck = nil, nil
 	}
 	waits := p.waits(&in)
-	if waits && !p.presses() {
+	if waits && !slices.ContainsFunc(p.Pressure.Met, p.presses) {
 		return p
 	}
 	waited := p
 	for _, c := range p.Pressure.Met {
-		if c.Due && (!waits || c.Threshold.Hard()) && p.relieve(&in, c) {
+		if c.Due && (!waits || p.presses(c)) && p.relieve(&in, c) {
 			return p
 		}
 	}
@@ -76,12 +83,21 @@ func Decide(in Input) Plan {
 	return p
 }
 
-// presses reports whether a hard threshold is due while a pod that was evicted for a soft threshold has not ended. The grace period of
-// that pod may be long, and a hard threshold must not wait for it. The node then evicts that pod again, without a grace period, or
-// another pod.
-func (p *Plan) presses() bool {
+// presses reports whether a threshold must be relieved although the pod that was evicted last has not ended: the threshold is hard and due, and that
+// pod was evicted for a soft threshold. The grace period of such a pod may be long. The node then evicts it again, without a grace period, or another
+// pod. A hard threshold of memory waits for no pod that was evicted for anything else either, since memory is used up in less time than a pod takes to
+// end.
+func (p *Plan) presses(c pressure.Crossing) bool {
 	v := p.State.victim
-	return v.soft && v.endedAt.IsZero() && slices.ContainsFunc(p.Pressure.Met, func(c pressure.Crossing) bool { return c.Due && c.Threshold.Hard() })
+	if !c.Due || !c.Threshold.Hard() {
+		return false
+	}
+	return v.soft && v.endedAt.IsZero() || useOf(c.Threshold.Signal) == MemoryUse && useOf(v.signal) != MemoryUse
+}
+
+// shortOf reports whether a threshold of a kind of use is due.
+func (p *Plan) shortOf(use Use) bool {
+	return slices.ContainsFunc(p.Pressure.Met, func(c pressure.Crossing) bool { return c.Due && useOf(c.Threshold.Signal) == use })
 }
 
 // forget deletes what State remembers about shortages that are over.
@@ -127,10 +143,11 @@ func (p *Plan) waits(in *Input) bool {
 }
 
 // back reports whether an evicted pod has ended and has freed at least half of what it used. It returns false if the pod used nothing, or
-// could not be measured completely.
+// could not be measured completely. A pod that was killed at once need not have ended: its memory is available again once its containers are
+// dead, and if more is missing then, the node does not wait until the pod's network and volumes are gone.
 func (v *victim) back(now pressure.Signals) bool {
 	seen, measured := now.Read(v.signal)
-	return !v.endedAt.IsZero() && measured && v.used > 0 && seen.Available-v.available >= v.used-v.used/2
+	return (v.atOnce || !v.endedAt.IsZero()) && measured && v.used > 0 && seen.Available-v.available >= v.used-v.used/2
 }
 
 // short reports whether a threshold of the signal is met and its grace period is over.
@@ -172,7 +189,7 @@ func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 		set(&p.State.tried, s, attempt{times: last.times + 1, available: c.Observed.Available})
 		return true
 	}
-	if free := in.Tried.freeBy(); use == DiskUse && in.Now.Before(free) {
+	if use == DiskUse && in.Now.Before(in.Removed.Add(backWithin)) {
 		p.For, p.Pause, p.Why = c, ForRemoved, Shortage(c)+": waits for the runtime to delete the files of what was removed"
 		p.wake(in.Now.Add(waitStep))
 		return false
@@ -271,13 +288,15 @@ func missing(c pressure.Crossing) int64 {
 }
 
 // blind reports whether the choice of a pod to evict must wait, because what pods have on the disk that is short could be measured in part
-// only, or was measured before the shortage began and shows no pod whose end would relieve it: the pod that has caused it might have written
-// since then. The wait lasts blindWithin at most; after that, the node decides with what it knows about each pod.
+// only, or was measured before the shortage began: the pod that has caused it might have written since then. The node does not wait for a new
+// measurement if the end of the pod that goes first would relieve the shortage and free half of what the threshold reserves: another pod has hardly
+// written more than that since. (The end of any pod relieves a shortage that has just begun.) The wait lasts blindWithin at most; after that, the
+// node decides with what it knows about each pod.
 func (p *Plan) blind(in *Input, c pressure.Crossing, order []claim) bool {
 	s := c.Threshold.Signal
 	partly := func(o Pod) bool { return o.Usage != nil && o.Usage.unknown(s, in.Layout) != 0 }
 	old := func(o Pod) bool { return o.Usage != nil && o.Usage.before(c.Since, s, in.Layout) }
-	relieves := len(order) == 0 || order[0].used >= missing(c)
+	relieves := len(order) == 0 || order[0].used >= max(missing(c), c.Threshold.Wanted(c.Observed.Capacity)/2)
 	if !slices.ContainsFunc(in.Pods, partly) && (relieves || !slices.ContainsFunc(in.Pods, old)) {
 		delete(p.State.blind, s)
 		return false
@@ -319,7 +338,7 @@ func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 	}
 	p.State.victim = &victim{
 		uid: e.Pod.UID, name: e.Pod.Namespace + "/" + e.Pod.Name, signal: c.Threshold.Signal, at: in.Now, grace: e.Grace,
-		before: p.State.victim, soft: !c.Threshold.Hard(), available: c.Observed.Available, used: first.used,
+		before: p.State.victim, soft: !c.Threshold.Hard(), atOnce: e.AtOnce, available: c.Observed.Available, used: first.used,
 	}
 	if first.partly { // the pod's end frees more than what was found, so half of that does not show that all of it is available again
 		p.State.victim.used = 0

@@ -20,7 +20,7 @@
 //   - No pod is evicted unless a threshold is due with the newest measurement: it is met, and its grace period is over.
 //   - One pod at a time: the next pod is evicted only after the last one has ended and its memory or disk space is available again, or
 //     after a bounded wait. But the grace period of a pod that was evicted for a soft threshold does not delay the relief of a hard
-//     threshold.
+//     threshold, and a hard threshold of memory waits only until the memory of the last pod is available again.
 //   - Dead containers and unused images are removed before the first pod is evicted, and again before each further one.
 //   - The order of pods is that of the Kubernetes documentation ("Pod selection for kubelet eviction"): see rank.go.
 //   - A shortage for which nothing can be done does not delay the relief of another shortage.

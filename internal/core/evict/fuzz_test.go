@@ -51,10 +51,12 @@ type world struct {
 	pods    []evict.Pod
 	state   evict.State
 	tried   *evict.Tried
+	removed time.Time
 	victim  types.UID
 	evicted time.Time
 	grace   time.Duration
 	soft    bool // the pod was evicted for a soft threshold
+	memory  bool // the pod was evicted for memory
 	ended   bool
 	now     time.Time
 }
@@ -126,11 +128,14 @@ func (w *world) round() {
 			w.t.Fatal("the decision of one round does not come to an end")
 		}
 		plan := evict.Decide(evict.Input{
-			Policy: &w.policy, Signals: w.signals, Layout: w.layout, Pods: w.pods, Measured: measured, Busy: busy, Tried: w.tried, VictimEnded: gone(w.pods, w.state.Victim()), Previous: w.state, Now: w.now,
+			Policy: &w.policy, Signals: w.signals, Layout: w.layout, Pods: w.pods, Measured: measured, Busy: busy, Tried: w.tried, Removed: w.removed, VictimEnded: gone(w.pods, w.state.Victim()), Previous: w.state, Now: w.now,
 		})
 		w.check(&plan)
 		if v := w.state.Victim(); v != "" && v != plan.State.Victim() {
-			w.victim, w.ended, w.tried = "", false, nil
+			w.victim, w.ended = "", false
+		}
+		if plan.Forget {
+			w.tried = nil
 		}
 		w.state = plan.State
 		switch {
@@ -144,7 +149,7 @@ func (w *world) round() {
 			}
 			removed := &evict.Tried{Images: w.n(3), Containers: w.n(3), More: w.n(3) == 0}
 			if removed.Images+removed.Containers > 0 {
-				removed.At = w.now
+				w.removed = w.now
 			}
 			w.tried = removed.After(w.tried)
 		case plan.Measure != 0:
@@ -156,6 +161,7 @@ func (w *world) round() {
 			if plan.Evict != nil {
 				w.victim, w.ended, w.evicted, w.grace = plan.Evict.Pod.UID, false, w.now, plan.Evict.Grace
 				w.soft = !plan.For.Threshold.Hard()
+				w.memory = plan.For.Threshold.Signal.Resource() == v1.ResourceMemory
 			}
 			w.now = w.now.Add(time.Duration(w.n(40)) * 500 * time.Millisecond)
 			return
@@ -176,9 +182,15 @@ func (w *world) check(p *evict.Plan) {
 	if !p.WakeAt.IsZero() && p.WakeAt.Before(w.now) {
 		w.t.Fatalf("wakes %s ago", w.now.Sub(p.WakeAt))
 	}
+	if !p.Forget && !slices.ContainsFunc(p.Pressure.Met, func(c pressure.Crossing) bool { return c.Due && c.Threshold.Signal.Condition() == v1.NodeDiskPressure }) {
+		w.t.Fatal("what was removed is remembered although no disk is short")
+	}
 	e := p.Evict
 	if e == nil {
 		return
+	}
+	if strings.Contains(e.Why, "remove") && p.For.Threshold.Signal.Condition() != v1.NodeDiskPressure {
+		w.t.Fatalf("the reason of an eviction for %s says what was removed: %s", p.For.Threshold, e.Why)
 	}
 	seen, ok := w.signals[p.For.Threshold.Signal]
 	limit := p.For.Threshold.Wanted(seen.Capacity)
@@ -187,11 +199,11 @@ func (w *world) check(p *evict.Plan) {
 		w.t.Fatalf("evicts for %s, which is %+v", p.For.Threshold, seen)
 	case !p.For.Due:
 		w.t.Fatalf("evicts for %s before its grace period is over", p.For.Threshold)
-	case p.For.Threshold.Signal.Resource() == v1.ResourceEphemeralStorage && w.tried != nil && w.now.Before(w.tried.At.Add(2*time.Second)):
+	case p.For.Threshold.Signal.Resource() == v1.ResourceEphemeralStorage && w.now.Before(w.removed.Add(2*time.Second)):
 		w.t.Fatal("evicts a pod although the files of what was removed may not have been deleted yet")
 	case crispec.IsCritical(e.Pod):
 		w.t.Fatalf("evicts a critical pod")
-	case w.victim != "" && !w.ended && w.now.Before(w.evicted.Add(w.grace+30*time.Second)) && !(w.soft && p.For.Threshold.Hard()):
+	case w.victim != "" && !w.ended && w.now.Before(w.evicted.Add(w.grace+30*time.Second)) && !(w.soft && p.For.Threshold.Hard()) && !w.presses(p):
 		w.t.Fatalf("evicts a second pod before the first has ended")
 	case e.Grace < 0 || e.Grace > w.policy.MaxPodGrace:
 		w.t.Fatalf("grace period %s", e.Grace)
@@ -200,6 +212,11 @@ func (w *world) check(p *evict.Plan) {
 	case !strings.HasPrefix(e.Message, "The node was low on resource: "):
 		w.t.Fatalf("message %q", e.Message)
 	}
+}
+
+// presses reports whether a plan evicts a pod for a hard threshold of memory, and the last pod was evicted for something else.
+func (w *world) presses(p *evict.Plan) bool {
+	return p.For.Threshold.Hard() && p.For.Threshold.Signal.Resource() == v1.ResourceMemory && !w.memory
 }
 
 func btoi(b bool) int {

@@ -36,6 +36,7 @@ type node struct {
 	pods    []evict.Pod
 	frees   map[pressure.Signal]int64 // how much the next Reclaim frees
 	tried   *evict.Tried
+	removed time.Time
 	next    evict.Tried
 	hold    bool
 	spare   bool
@@ -124,7 +125,7 @@ func (s *node) command(f []string) {
 	case "known-pods":
 		s.hold, s.spare = false, false
 	case "restart": // the agent is restarted
-		s.state, s.tried = evict.State{}, nil
+		s.state, s.tried, s.removed = evict.State{}, nil, time.Time{}
 	case "look":
 		s.look()
 	default:
@@ -221,10 +222,10 @@ func (s *node) look() {
 	for range 10 {
 		in := evict.Input{
 			Hold: s.hold, Spare: s.spare,
-			Policy: &s.policy, Signals: s.signals, Layout: s.layout, Pods: s.pods, Measured: measured, Tried: s.tried, VictimEnded: gone(s.pods, s.state.Victim()), Previous: s.state, Now: s.now,
+			Policy: &s.policy, Signals: s.signals, Layout: s.layout, Pods: s.pods, Measured: measured, Tried: s.tried, Removed: s.removed, VictimEnded: gone(s.pods, s.state.Victim()), Previous: s.state, Now: s.now,
 		}
 		plan := evict.Decide(in)
-		if was := s.state.Victim(); was != "" && was != plan.State.Victim() {
+		if plan.Forget {
 			s.tried = nil
 		}
 		s.state = plan.State
@@ -235,7 +236,6 @@ func (s *node) look() {
 		case plan.Measure != 0:
 			measured |= plan.Measure
 		case plan.Evict != nil:
-			s.tried = nil
 			for i := range s.pods {
 				if s.pods[i].Pod.UID == plan.Evict.Pod.UID {
 					s.pods[i].EndsBy = s.now.Add(max(plan.Evict.Grace, time.Second))
@@ -262,7 +262,7 @@ func gone(pods []evict.Pod, victim types.UID) bool {
 // reclaim carries out a planned reclaim: it frees what the script's command "removing" has announced.
 func (s *node) reclaim() {
 	if s.next.Containers+s.next.Images > 0 {
-		s.next.At = s.now
+		s.removed = s.now
 	}
 	s.tried = new(s.next).After(s.tried)
 	for signal, bytes := range s.frees {

@@ -144,7 +144,7 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	} else {
 		b.WriteString(", the only pod that may go")
 	}
-	if t := in.Tried; t != nil {
+	if t := in.Tried; t != nil && useOf(c.Threshold.Signal) == DiskUse { // nothing is removed for memory and process IDs
 		b.WriteString("; ")
 		b.WriteString(t.String())
 	}

@@ -40,8 +40,10 @@ type Input struct {
 	// Busy is set while the node still carries out a Reclaim or a measurement of disks that an earlier plan asked for. Both may take
 	// long. A shortage of memory does not wait for them.
 	Busy bool
-	// Tried contains what all Reclaims since the last eviction have removed; nil: there was no Reclaim.
+	// Tried contains what all Reclaims have removed since the last plan that set Forget; nil: there was no Reclaim.
 	Tried *Tried
+	// Removed is when the last Reclaim ended that removed anything; the zero value: none has.
+	Removed time.Time
 	// Hold is set while the node does not know its pods yet. Decide then evicts none, because one that it does not know may use more. It
 	// plans nothing at all; only the conditions change. Spare is set beside Hold once the node has waited long for its pods: Decide then plans the
 	// removal of dead containers, and of images that no container uses.
@@ -140,33 +142,19 @@ func (s Step) String() string {
 type Tried struct {
 	Containers, Images int
 	Bytes              uint64 // size of the images
-	// At is when the last Reclaim ended that removed anything; the zero value: none has.
-	At time.Time
 	// More: the last Reclaim ran out of time, so unused images may be left.
 	More bool
 	Err  string // the error of the last Reclaim; "": none
 }
 
-// After returns the sum of t and before, the removals before t; before may be nil. More and Err are those of t, and so is At if t removed
-// anything.
+// After returns the sum of t and before, the removals before t; before may be nil. More and Err are those of t.
 func (t *Tried) After(before *Tried) *Tried {
 	if before == nil {
 		return t
 	}
 	sum := *t
 	sum.Containers, sum.Images, sum.Bytes = t.Containers+before.Containers, t.Images+before.Images, t.Bytes+before.Bytes
-	if sum.At.IsZero() {
-		sum.At = before.At
-	}
 	return &sum
-}
-
-// freeBy returns the time by which the runtime should have deleted the files of what was removed. It is long ago if nothing was; t may be nil.
-func (t *Tried) freeBy() time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.At.Add(backWithin)
 }
 
 // State passes information from one decision to the next. The agent starts with the zero value, and State is not stored for the
@@ -204,8 +192,9 @@ type victim struct {
 	at     time.Time
 	grace  time.Duration
 	soft   bool // the pod was evicted for a soft threshold
-	// before is the pod that was evicted earlier, for a soft threshold, and that had not ended when this pod was evicted for a hard
-	// threshold; nil: there is none.
+	atOnce bool // the pod's containers were killed at once
+	// before is the pod that was evicted earlier, and that had not ended when this pod was evicted for a threshold that pressed (Plan.presses); nil:
+	// there is none.
 	before    *victim
 	available int64 // value of the signal when the pod was evicted
 	used      int64 // amount that the pod's end should free
@@ -250,6 +239,9 @@ type Plan struct {
 	Measure Use
 	// Evict is the pod to evict; nil: none.
 	Evict *Eviction
+	// Forget: the caller has to forget Input.Tried, because it says nothing about what follows. No disk is short any more, a pod is evicted, or the
+	// wait for one has ended.
+	Forget bool
 	// Pause is what the node waits for. It is set only if Reclaim, Measure and Evict are not.
 	Pause Pause
 	// Stuck lists the thresholds that are due and for which no pod can be evicted. The node tries again later.

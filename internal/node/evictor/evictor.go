@@ -85,11 +85,12 @@ type Evictor struct {
 	found  []finding       // the results of besideRounds that no round has read yet
 
 	// Only the rounds use these fields. Other goroutines (see besideRounds) add their results to found.
-	state evict.State
-	tried *evict.Tried
-	doing map[step]bool // what was logged about the thresholds that are met
-	said  map[v1.ResourceName]said
-	busy  bool
+	state   evict.State
+	tried   *evict.Tried
+	removed time.Time     // when the last removal ended that removed anything
+	doing   map[step]bool // what was logged about the thresholds that are met
+	said    map[v1.ResourceName]said
+	busy    bool
 	// unsettled is when the first round was that did not know the pods; zero: the pods are known.
 	unsettled time.Time
 	disks     map[types.UID]*evict.Usage
@@ -100,6 +101,7 @@ type Evictor struct {
 type finding struct {
 	tried *evict.Tried
 	disks map[types.UID]*evict.Usage
+	at    time.Time // when the work ended
 }
 
 // step is what a plan does about a threshold: one line of the log.
@@ -188,6 +190,9 @@ func (e *Evictor) turn(ctx context.Context) time.Duration {
 		e.busy = false
 		if f.tried != nil {
 			e.tried = f.tried.After(e.tried)
+			if f.tried.Containers+f.tried.Images > 0 {
+				e.removed = f.at
+			}
 		}
 		e.disks = f.disks
 	}
@@ -197,7 +202,7 @@ func (e *Evictor) turn(ctx context.Context) time.Duration {
 // round measures the signals, makes a decision, and begins the actions of the decision. It returns the time until the next round.
 func (e *Evictor) round(ctx context.Context) time.Duration {
 	policy := e.Policy()
-	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
+	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Removed: e.removed, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
 	in.Spare = in.Hold && e.cfg.Spare != nil && e.cfg.Spare()
 	if v := e.state.Victim(); v != "" {
 		in.VictimEnded = !e.cfg.Pods.Holds(v) // called before Signals, so that the signals include what an ended victim freed
@@ -212,8 +217,11 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 	}
 	for {
 		plan := evict.Decide(in)
-		if v := e.state.Victim(); v != "" && v != plan.State.Victim() {
-			e.tried, in.Tried, in.VictimEnded = nil, nil, false
+		if plan.Forget {
+			e.tried, in.Tried = nil, nil
+		}
+		if e.state.Victim() != plan.State.Victim() {
+			in.VictimEnded = false
 		}
 		e.state, in.Previous = plan.State, plan.State
 		e.publish(&plan)
@@ -340,6 +348,7 @@ func (e *Evictor) besideRounds(ctx context.Context, do func(ctx context.Context)
 	e.busy = true
 	e.beside.Go(func() {
 		f := do(ctx)
+		f.at = time.Now()
 		e.mu.Lock()
 		e.found = append(e.found, f)
 		e.mu.Unlock()
@@ -364,9 +373,6 @@ func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 		if err != nil {
 			t.Err = err.Error()
 		}
-	}
-	if t.Containers+t.Images > 0 {
-		t.At = time.Now()
 	}
 	level := slog.LevelInfo
 	if t.Containers+t.Images == 0 && t.Err == "" {
@@ -421,5 +427,4 @@ func (e *Evictor) evict(p *evict.Plan, measured time.Time) {
 	if e.cfg.Pods.Evict(v.Pod, syncloop.Eviction{Signal: signal, Message: v.Message, Annotations: v.Annotations, Grace: v.Grace, AtOnce: v.AtOnce, Why: v.Why}) {
 		e.cfg.Log.Warn("pod evicted", "pod", name, "why", v.Why, "grace", v.Grace, "killedAtOnce", v.AtOnce)
 	}
-	e.tried = nil
 }
