@@ -3,6 +3,7 @@ package vm
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -22,8 +23,9 @@ type fakeGuest struct {
 	// deaf returns true if the guest agent must ignore a request. If deaf is nil, every request gets an answer.
 	deaf func(execute string) bool
 
-	// code is the exit code of every program, and program is called for each one, with its arguments, under the lock.
+	// code is the exit code of every program, out its output ("": "out"), and program is called for each one, with its arguments, under the lock.
 	code    int
+	out     string
 	program func(args []string)
 
 	mu    sync.Mutex
@@ -108,7 +110,7 @@ func (g *fakeGuest) answer(execute string, arguments json.RawMessage) (out any, 
 		if g.polls++; g.polls%3 != 0 {
 			return map[string]any{"exited": false}, ""
 		}
-		return map[string]any{"exited": true, "exitcode": g.code, "out-data": []byte("out"), "err-data": []byte("err")}, ""
+		return map[string]any{"exited": true, "exitcode": g.code, "out-data": []byte(cmp.Or(g.out, "out")), "err-data": []byte("err")}, ""
 	case "guest-file-open":
 		if _, there := g.files[a.Path]; a.Mode == "r" && !there {
 			return nil, "No such file or directory"

@@ -28,6 +28,8 @@ type Job struct {
 const (
 	// jobToEnd is how long a program may take to end after an interrupt.
 	jobToEnd = 3 * time.Minute
+	// jobLooks is after how many looks at its exit code the guest is asked whether the job still runs.
+	jobLooks = 12
 	// jobSilence is how long the guest may give no answer while a job runs. A guest that runs out of memory may be silent for minutes.
 	jobSilence = 15 * time.Minute
 )
@@ -81,7 +83,9 @@ func (a *Agent) follow(ctx context.Context, j *Job, out io.Writer) (int, error) 
 	interrupt := ctx.Done()
 	var tooLate <-chan time.Time
 	answered, at := time.Now(), int64(0)
-	for {
+	for looks := 1; ; looks++ {
+		// Whether it runs is read first: a job that has ended by then has written its code, unless somebody has killed its shell.
+		over := looks%jobLooks == 0 && a.jobOver(talk, j)
 		// The code is read before the output, so that the output is complete if there is a code.
 		code, ended, err := a.jobCode(talk, j)
 		if err == nil {
@@ -90,6 +94,8 @@ func (a *Agent) follow(ctx context.Context, j *Job, out io.Writer) (int, error) 
 		switch {
 		case err == nil && ended:
 			return code, nil
+		case err == nil && over:
+			return -1, errors.New("it ended without an exit code: something in the guest has killed it")
 		case err == nil:
 			answered = time.Now()
 		case time.Since(answered) > jobSilence:
@@ -118,6 +124,13 @@ func (a *Agent) jobCode(ctx context.Context, j *Job) (code int, ended bool, err 
 	}
 	code, err = strconv.Atoi(strings.TrimSpace(string(data)))
 	return code, err == nil, err
+}
+
+// jobOver reports whether the unit of a job runs no more. It returns false if the guest does not say.
+func (a *Agent) jobOver(ctx context.Context, j *Job) bool {
+	r, err := a.Run(ctx, time.Minute, "systemctl", "show", "--property=ActiveState", "--value", j.Name+".service")
+	state := strings.TrimSpace(r.Stdout)
+	return err == nil && r.Code == 0 && (state == "inactive" || state == "failed")
 }
 
 // copyLog copies the output of a job from the offset at on, and returns the offset of its end.

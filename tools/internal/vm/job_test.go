@@ -72,6 +72,31 @@ func TestAnInterruptedJobEndsByItself(t *testing.T) {
 	}
 }
 
+// A job whose shell was killed, for example by the kernel in a guest without memory, leaves no exit code. It is not waited for for ever.
+func TestAJobThatWasKilledIsAnError(t *testing.T) {
+	t.Parallel()
+	g := newFakeGuest(t)
+	g.code, g.out = 0, "inactive\n"
+	g.program = func([]string) { g.files["/w/tests.log"] = []byte("begun\n") }
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	j := sampleJob()
+	ended := make(chan error, 1)
+	var out bytes.Buffer
+	go func() {
+		_, err := NewAgent(g.socket).RunJob(ctx, j, &out)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "without an exit code") || out.String() != "begun\n" {
+			t.Errorf("it ended with %v, output %q", err, out.String())
+		}
+	case <-ctx.Done():
+		t.Error("the job is still followed")
+	}
+}
+
 // The script runs the program with exactly its arguments, writes the code, and survives an interrupt.
 func TestTheScriptOfAJob(t *testing.T) {
 	t.Parallel()
