@@ -97,8 +97,8 @@ type Usage struct {
 	// NoLayers: the writable layers could not be measured, so Layers is too small. NoVolumes: the volumes could be measured in part only,
 	// so Volumes is too small. NoLogs: the same about the logs.
 	NoLayers, NoVolumes, NoLogs bool
-	// LayersAt is when the runtime measured the layers; of several containers, the time that is longest ago; zero: it does not say. A runtime may measure
-	// them only from time to time: containerd does so every 10 s.
+	// LayersAt is when the runtime measured the layers; of several containers, the time that is longest ago. A runtime may measure them only from
+	// time to time: containerd does so every 10 s. For a layer that it has not measured yet, it is when the container started. Zero: not known.
 	LayersAt time.Time
 	// Evades, with NoVolumes: the directories in a volume lie too deep in each other, or were moved all the time during the measurement. Only
 	// the pod itself can have made them so.

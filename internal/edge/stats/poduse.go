@@ -144,7 +144,9 @@ type PodDisk struct {
 	// NoLayers is set if the runtime did not answer, so that Layers is not known. NoLogs is set if the logs could be measured in part only, so
 	// that Logs is too small; Err says why.
 	NoLayers, NoLogs bool
-	// LayersAt is when the runtime measured the layers; of several containers, the time that is longest ago; zero: it does not say.
+	// LayersAt is when the runtime measured the layers; of several containers, the time that is longest ago. A layer that the runtime has not
+	// measured yet counts as one that it found empty when the container started: containerd measures every 10 s and says 0 until then. Zero: not
+	// known.
 	LayersAt   time.Time
 	Err        error
 	Containers []ContainerDisk // the disk usage of each running container
@@ -178,8 +180,12 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 		for j := range p.containers {
 			c := &p.containers[j]
 			layer := layers[c.id]
-			if at := layer.GetTimestamp(); at > 0 && (d.LayersAt.IsZero() || time.Unix(0, at).Before(d.LayersAt)) {
-				d.LayersAt = time.Unix(0, at)
+			measured := c.started
+			if at := layer.GetTimestamp(); at > 0 {
+				measured = time.Unix(0, at)
+			}
+			if !measured.IsZero() && (d.LayersAt.IsZero() || measured.Before(d.LayersAt)) {
+				d.LayersAt = measured
 			}
 			one := ContainerDisk{Name: c.name, Layer: layer.GetUsedBytes().GetValue()}
 			logs, err := s.logSpace(ctx, c.logDir)

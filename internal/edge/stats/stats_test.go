@@ -366,6 +366,29 @@ func TestPodDisks(t *testing.T) {
 	}
 }
 
+// A pod says when the runtime measured its layers. A layer that the runtime has not measured yet, or that its answer lacks, was empty when the
+// container started.
+func TestPodDisksSayWhenLayersWereMeasured(t *testing.T) {
+	t.Parallel()
+	stub := (&runtimeStub{}).main(1, at(0))
+	s := newStats(t, func(c *Config) { c.Runtime, c.Images, c.HostRoot = stub, stub, hostV1(t) })
+	layer := stub.containers[0].WritableLayer
+	for name, tt := range map[string]struct {
+		timestamp time.Time
+		want      time.Time
+	}{"measured": {at(-7), at(-7)}, "not measured yet": {time.Unix(0, 0), at(-50)}, "not in the answer": {want: at(-50)}} {
+		stub.containers[0].WritableLayer = nil
+		if !tt.timestamp.IsZero() {
+			layer.Timestamp = tt.timestamp.UnixNano()
+			stub.containers[0].WritableLayer = layer
+		}
+		got, err := s.PodDisks(t.Context(), webUID)
+		if err != nil || !got[webUID].LayersAt.Equal(tt.want) || got[webUID].NoLayers {
+			t.Errorf("%s: %+v, %v; want the layers of %s", name, got[webUID], err, tt.want)
+		}
+	}
+}
+
 // unreadable is a disk whose directories cannot be read completely.
 type unreadable struct{ Disk }
 
