@@ -30,10 +30,6 @@ const (
 	// a try reads all files of all pods, and a node with DiskPressure gets no new pod that could be evicted.
 	againAfter = 10 * time.Second
 	againMost  = 5 * time.Minute
-	// blindWithin is how long the node delays the choice of a pod to evict because the pods could not be measured completely. blindStep
-	// is the time until it measures them again.
-	blindWithin = 10 * time.Second
-	blindStep   = 2 * time.Second
 	// mostAttempts is how often the node tries to remove containers and images before it evicts a pod, if each attempt runs out of
 	// time. The caller limits each removal to a minute.
 	mostAttempts = 5
@@ -58,6 +54,7 @@ func decide(in Input) Plan {
 	p.State.pressure = p.Pressure.State
 	p.wake(p.Pressure.Next)
 	p.forget()
+	p.State.note(in.Previous.levels, in.Signals, in.Now)
 	switch p.State.held = in.Hold; {
 	case in.Hold && !in.Spare:
 		return p
@@ -286,36 +283,6 @@ func missing(c pressure.Crossing) int64 {
 	available := max(c.Observed.Available, 0)
 	return min(max(c.Threshold.Wanted(c.Observed.Capacity)-available, 0), maxAmount)
 }
-
-// blind reports whether the choice of a pod to evict must wait, because what pods have on the disk that is short could be measured in part
-// only, or was measured before the shortage began: the pod that has caused it might have written since then. The node does not wait for a new
-// measurement if the end of the pod that goes first would relieve the shortage and free half of what the threshold reserves: another pod has hardly
-// written more than that since. (The end of any pod relieves a shortage that has just begun.) The wait lasts blindWithin at most; after that, the
-// node decides with what it knows about each pod.
-func (p *Plan) blind(in *Input, c pressure.Crossing, order []claim) bool {
-	s := c.Threshold.Signal
-	partly := func(o Pod) bool { return o.Usage != nil && o.Usage.unknown(s, in.Layout) != 0 }
-	old := func(o Pod) bool { return o.Usage != nil && o.Usage.before(c.Since, s, in.Layout) }
-	relieves := len(order) == 0 || order[0].used >= max(missing(c), c.Threshold.Wanted(c.Observed.Capacity)/2)
-	if !slices.ContainsFunc(in.Pods, partly) && (relieves || !slices.ContainsFunc(in.Pods, old)) {
-		delete(p.State.blind, s)
-		return false
-	}
-	b, known := p.State.blind[s]
-	if !known {
-		b.since = in.Now
-	}
-	b.last = in.Now
-	set(&p.State.blind, s, b)
-	if !in.Now.Before(b.since.Add(blindWithin)) {
-		return false
-	}
-	p.For, p.Pause, p.Why = c, ForUsage, Shortage(c)+whyBlind
-	p.wake(in.Now.Add(blindStep))
-	return true
-}
-
-const whyBlind = ": what pods have on the disk was measured in part only, or long ago; measures again"
 
 // evict plans the eviction of the first pod in the order that rank returns.
 func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {

@@ -165,6 +165,7 @@ type State struct {
 	tried    map[pressure.Signal]attempt   // the attempts to reclaim since the last eviction
 	stuck    map[pressure.Signal]dead      // shortages for which the node has found no pod to evict, by signal
 	blind    map[pressure.Signal]blindness // since when pods could not be measured completely, by signal
+	levels   map[pressure.Signal]level     // how much was available on disks in the last seconds
 	held     bool                          // the node did not know its pods
 }
 
