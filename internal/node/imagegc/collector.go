@@ -249,18 +249,23 @@ func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
 	return out, errors.Join(errs...)
 }
 
+// A runtime or a file system may free the space of an image only after the answer to its removal. The collector waits for that up to deletedWithin,
+// and measures every deletedStep.
+const (
+	deletedWithin = 2 * time.Second
+	deletedStep   = 200 * time.Millisecond
+)
+
 // forSpace removes images until enough space is free. Images share layers, so the file system is measured after each.
 func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before *pressure.Observation, remove func(evict.Image, string), out *freed) error {
-	gained := int64(0)
+	gained, had := int64(0), out.bytes
 	for _, i := range plan.ForSpace {
 		if ctx.Err() != nil || gained >= plan.Free {
 			break
 		}
 		remove(i, evict.ReasonSpace)
 		if before != nil {
-			if now, ok := c.cfg.Disk(ctx); ok {
-				gained = now.Available - before.Available
-			}
+			gained = c.gained(ctx, before, gained, plan.Free, out.bytes-had >= uint64(plan.Free)) //nolint:gosec // Free is positive
 		}
 	}
 	if before == nil || gained >= plan.Free || ctx.Err() != nil {
@@ -271,6 +276,24 @@ func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before 
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", plan.Percent, size(before.Capacity), gained)
 	c.say(reasonNotEnough, err)
 	return err
+}
+
+// gained returns how much more space is available than before; was: so much at the last measurement. If the sizes of the removed images are enough to
+// free what is wanted, it waits until that much is available.
+func (c *Collector) gained(ctx context.Context, before *pressure.Observation, was, wanted int64, enough bool) int64 {
+	for end := time.Now().Add(deletedWithin); ; {
+		if now, ok := c.cfg.Disk(ctx); ok {
+			was = now.Available - before.Available
+		}
+		if !enough || was >= wanted || !time.Now().Before(end) {
+			return was
+		}
+		select {
+		case <-ctx.Done():
+			return was
+		case <-time.After(deletedStep):
+		}
+	}
 }
 
 // size writes an amount in the form of upstream's event: 1.5 GiB.

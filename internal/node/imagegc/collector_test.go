@@ -34,7 +34,9 @@ type node struct {
 	pods    []*v1.Pod
 	events  []string
 	counted []string
-	hang    bool // a removal returns only when its context ends
+	hang    bool          // a removal returns only when its context ends
+	late    time.Duration // the space of an image is free so long after its removal
+	deletes []int64       // sizes of removed images whose space is not free yet
 }
 
 func (n *node) ListImages(context.Context) ([]*runtimeapi.Image, error) {
@@ -53,6 +55,10 @@ func (n *node) RemoveImage(ctx context.Context, img *runtimeapi.Image) (bool, er
 		return false, nil
 	}
 	n.images = slices.DeleteFunc(n.images, func(i *runtimeapi.Image) bool { return i.Id == img.Id })
+	if n.late > 0 {
+		n.deletes = append(n.deletes, int64(img.Size))
+		time.AfterFunc(n.late, func() { n.deletes = n.deletes[1:] }) // in a bubble, so it runs while the collector sleeps
+	}
 	return true, nil
 }
 
@@ -63,6 +69,9 @@ func (n *node) disk(context.Context) (pressure.Observation, bool) {
 	free := 1000 - n.other
 	for _, i := range n.images {
 		free -= int64(i.Size)
+	}
+	for _, size := range n.deletes {
+		free -= size
 	}
 	return pressure.Observation{Available: max(free, 0), Capacity: 1000}, true
 }
@@ -297,6 +306,25 @@ func TestAHangingRemovalIsBounded(t *testing.T) {
 			t.Errorf("the collection took %v, want at most %v", took, Every)
 		}
 	})
+}
+
+// If the space of a removed image becomes free only a moment later, no image is removed in vain. If it does not become free, the collector goes on.
+func TestSpaceThatIsFreeAMomentLater(t *testing.T) {
+	t.Parallel()
+	for late, want := range map[time.Duration]string{time.Second: "b c", time.Hour: ""} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &node{other: 640, late: late}
+			for _, name := range []string{"a", "b", "c"} {
+				n.add(name, 80)
+			}
+			c := n.collector("", func(cfg *Config) { cfg.Policy.MinAge = 0 })
+			c.Collect(t.Context()) // 880 bytes are in use, and 800 are wanted
+			if n.left() != want {
+				t.Errorf("free after %s: left are %q, want %q", late, n.left(), want)
+			}
+			time.Sleep(late)
+		})
+	}
 }
 
 // An image that a container has mounted as a volume is in use, also if the pod's spec is not known.
