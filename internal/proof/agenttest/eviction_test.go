@@ -250,7 +250,7 @@ func TestEvictionSparesCriticalPods(t *testing.T) {
 // A pod fills the disk. The agent evicts it and removes its containers, so that the disk has space again.
 func TestEvictionForDisk(t *testing.T) {
 	t.Parallel()
-	Run(t, Config{Seed: 4, Storage: "10Gi", Short: shortOfDisk, Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {
+	Run(t, Config{Seed: 4, Storage: "10Gi", Short: shortOfDisk, Runtime: late(), Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {
 		w.Create(Pod("modest", writing(500, 0)))
 		w.Create(Pod("writer", writing(5000, 100)))
 		w.Await("both run", time.Minute, func() bool { return w.runs("modest", "writer") == 2 })
@@ -266,11 +266,36 @@ func TestEvictionForDisk(t *testing.T) {
 	})
 }
 
+// late is a runtime that measures layers every 10 s and deletes files a second after its answer, as containerd does.
+func late() simcri.Config {
+	return simcri.Config{Lag: simcri.Lag{Layers: 10 * time.Second, Deletion: time.Second}}
+}
+
+// A pod fills the disk within seconds after its start, before the runtime has measured its layer. Another pod has something on the disk, and its end
+// would relieve the shortage that has just begun. The agent waits for the measurement and evicts the pod that writes.
+func TestEvictionForDiskOfAPodThatIsNotMeasuredYet(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Seed: 4, Storage: "10Gi", Short: shortOfDisk, Runtime: late(), Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}
+	Run(t, cfg, func(w *World) {
+		w.Create(Pod("ballast", writing(8000, 0), withPriority(2_000_000_000)))
+		w.Create(Pod("modest", writing(500, 0)))
+		w.Await("both run", time.Minute, func() bool { return w.runs("ballast", "modest") == 2 })
+		time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(21 * time.Second))) // right after a measurement
+		w.Create(Pod("writer", writing(0, 200)))
+		w.Await("a pod is gone", time.Minute, func() bool { return w.evicted("writer") || w.evicted("modest") })
+		w.awaitCondition(v1.NodeDiskPressure, v1.ConditionFalse, 5*time.Minute)
+		time.Sleep(5 * time.Minute)
+		if !w.evicted("writer") || w.runs("modest") != 1 {
+			t.Errorf("writer evicted: %v; modest runs: %d", w.evicted("writer"), w.runs("modest"))
+		}
+	})
+}
+
 // A pod that fills the disk is evicted while the API server is unreachable. Its dead containers are removed anyway, so that no other pod
 // has to be evicted. Later the API server gets the last status of the pod, with the exit code.
 func TestEvictionForDiskWithoutAnAPIServer(t *testing.T) {
 	t.Parallel()
-	Run(t, Config{Seed: 7, Storage: "10Gi", Short: shortOfDisk, Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {
+	Run(t, Config{Seed: 7, Storage: "10Gi", Short: shortOfDisk, Runtime: late(), Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {
 		w.Create(Pod("modest", writing(2000, 0)))
 		w.Create(Pod("writer", writing(5000, 100)))
 		w.Await("both run", time.Minute, func() bool { return w.runs("modest", "writer") == 2 })

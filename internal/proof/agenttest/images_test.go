@@ -15,7 +15,9 @@ import (
 
 // large configures a runtime in which each image has a size of 2 GiB.
 func large() simcri.Config {
-	return simcri.Config{Pull: func(string) simcri.Pull { return simcri.Pull{Took: time.Second, Size: 2 << 30} }}
+	cfg := late()
+	cfg.Pull = func(string) simcri.Pull { return simcri.Pull{Took: time.Second, Size: 2 << 30} }
+	return cfg
 }
 
 func withImage(name string) func(*v1.Pod) {

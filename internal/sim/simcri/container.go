@@ -411,7 +411,9 @@ func (r *Runtime) RemoveContainer(ctx context.Context, req *runtimeapi.RemoveCon
 // removeContainer removes a container. The caller holds the lock.
 func (r *Runtime) removeContainer(c *container) {
 	r.at(c, time.Time{})
-	c.sb.removed += c.cpuTime(time.Now())
+	now := time.Now()
+	c.sb.removed += c.cpuTime(now)
+	r.deleteLater(c.layer(now), now)
 	delete(r.containers, c.id)
 	delete(r.names, c.name)
 	c.sb.containers = slices.DeleteFunc(c.sb.containers, func(o *container) bool { return o == c })

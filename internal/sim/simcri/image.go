@@ -243,6 +243,7 @@ func (r *Runtime) RemoveImage(ctx context.Context, req *runtimeapi.RemoveImageRe
 	r.mu.Lock()
 	if i := r.resolve(req.GetImage().GetImage()); i != nil {
 		delete(r.images, i.id)
+		r.deleteLater(i.size, time.Now())
 		for name, o := range r.imageNames {
 			if o == i {
 				delete(r.imageNames, name)

@@ -58,6 +58,8 @@ type Config struct {
 	NoGroupsPolicy bool
 	// Name and Version are those of the runtime. Default: simcri and 1.0.0.
 	Name, Version string
+	// Lag says how late the runtime measures layers and deletes files.
+	Lag Lag
 	// ImageFsPath is the mount point that ImageFsInfo returns. Default: /var/lib/simcri.
 	ImageFsPath string
 	// Observe gets every event at the moment of the change, even if a fault loses the event. It is called with the runtime's
@@ -96,6 +98,7 @@ type Runtime struct {
 	conditions map[string]*runtimeapi.RuntimeCondition
 	streams    streams
 	last       last
+	deletions  []deletion
 	made       struct {
 		at  time.Time
 		ids map[string]bool // the IDs that newID has made at the time in the field at

@@ -52,7 +52,7 @@ func (c *container) layer(now time.Time) uint64 {
 }
 
 // Used returns the resources of the simulated machine that are in use: the memory of running containers and the disk space of
-// images and writable layers, in bytes, and the number of processes.
+// images and writable layers, also of those whose files are not deleted yet, in bytes, and the number of processes.
 func (r *Runtime) Used() (memory, disk, processes int64) {
 	now := time.Now()
 	r.mu.Lock()
@@ -68,6 +68,7 @@ func (r *Runtime) Used() (memory, disk, processes int64) {
 	for _, i := range r.images {
 		disk += int64(i.size)
 	}
+	disk += r.undeleted(now)
 	return memory, disk, processes
 }
 
@@ -156,10 +157,7 @@ func (r *Runtime) stats(c *container, now time.Time) *runtimeapi.ContainerStats 
 			Timestamp: at, WorkingSetBytes: u64(memory), UsageBytes: u64(memory), RssBytes: u64(memory / 2),
 			AvailableBytes: u64(available(c, memory)), PageFaults: u64(0), MajorPageFaults: u64(0),
 		},
-		WritableLayer: &runtimeapi.FilesystemUsage{
-			Timestamp: at, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: r.cfg.ImageFsPath},
-			UsedBytes: u64(c.layer(now)), InodesUsed: u64(10),
-		},
+		WritableLayer: r.writable(c, now),
 	}
 }
 

@@ -123,3 +123,39 @@ func TestRunningContainersUseSomething(t *testing.T) {
 		}
 	})
 }
+
+// A runtime that is late with disks, as containerd is, says nothing of a new layer, then what it found the last time. The files of a removed container
+// take their space for a while.
+func TestDisksAreLate(t *testing.T) {
+	lag := simcri.Lag{Layers: 10 * time.Second, Deletion: time.Second}
+	inBubble(t, simcri.Config{Lag: lag}, func(t *testing.T, r *simcri.Runtime) {
+		time.Sleep(3 * time.Second)
+		sandbox := runSandbox(t, r, "p", map[string]string{simcri.AnnotationDisk: "1000", simcri.AnnotationDiskGrows: "1000"})
+		id := startContainer(t, r, createRequest(sandbox, "p", "main", 0))
+		began := time.Now()
+		for _, tt := range []struct {
+			after, measured time.Duration
+			bytes           uint64
+		}{{5 * time.Second, -1, 0}, {8 * time.Second, 7 * time.Second, 8000}, {16 * time.Second, 7 * time.Second, 8000}, {18 * time.Second, 17 * time.Second, 18000}} {
+			time.Sleep(time.Until(began.Add(tt.after)))
+			at := int64(0)
+			if tt.measured >= 0 {
+				at = began.Add(tt.measured).UnixNano()
+			}
+			if l := statsOf(t, r, id).WritableLayer; l.Timestamp != at || l.UsedBytes.Value != tt.bytes {
+				t.Errorf("after %s: %v, want %d bytes after %s", tt.after, l, tt.bytes, tt.measured)
+			}
+		}
+		_, before, _ := r.Used()
+		if _, err := r.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, now, _ := r.Used(); now != before {
+			t.Errorf("%d bytes are in use right after the removal, want %d", now, before)
+		}
+		time.Sleep(time.Second)
+		if _, now, _ := r.Used(); now != before-19000 {
+			t.Errorf("%d bytes are in use after the deletion, want %d", now, before-19000)
+		}
+	})
+}
