@@ -183,6 +183,32 @@ func TestEvictionForMemoryKillsAtOnce(t *testing.T) {
 	})
 }
 
+// Two pods eat memory. The first is killed, and its network takes half a minute to go. The second is evicted meanwhile, as soon as memory is short again.
+func TestEvictionForMemoryDoesNotWaitForANetwork(t *testing.T) {
+	t.Parallel()
+	slow := simcri.Config{Latency: map[string]simcri.Latency{"StopPodSandbox": {Mean: 25 * time.Second}}}
+	Run(t, Config{Seed: 1, Memory: "4Gi", Short: shortOfMemory, Runtime: slow, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
+		w.Create(Pod("other", using(100, 0)))
+		w.Create(Pod("one", using(400, 200)))
+		w.Create(Pod("two", using(300, 200)))
+		most := int64(0)
+		for began := time.Now(); w.runs("one", "two") > 0 || time.Since(began) < time.Minute; time.Sleep(10 * time.Millisecond) {
+			used, _, _ := w.Runtime.Used()
+			most = max(most, used/mi)
+			if time.Since(began) > 10*time.Minute {
+				t.Fatal("a pod that eats memory still runs")
+			}
+		}
+		if most < 3072 || most > 3072+150 {
+			t.Errorf("the pods have used %d MiB, want little more than 3072, from where the machine of 4096 MiB is short", most)
+		}
+		w.Await("both are evicted", 5*time.Minute, func() bool { return w.evicted("one") && w.evicted("two") })
+		if w.runs("other") != 1 {
+			t.Error("the other pod went, too")
+		}
+	})
+}
+
 func podCondition(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
 	for i := range p.Status.Conditions {
 		if p.Status.Conditions[i].Type == kind {
