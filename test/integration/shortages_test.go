@@ -46,6 +46,9 @@ containers:
 	s.evicts("logs", "ephemeral-storage", v1.NodeDiskPressure, fmt.Sprintf(fill, aShortage, `| tr '\0' x | fold -w 4000`))
 	_, inodes := s.free()
 	s.evicts("inodes", "inodes", v1.NodeDiskPressure, fmt.Sprintf(`sleep 3; i=0; while [ $i -lt %d ]; do : > /v/$i; i=$((i+1)); done; sleep 100000`, inodes-1800))
+	const eat = `while :; do head -c 10000000 /dev/zero >> /m/file; sleep %s; done`
+	s.evicts("memory-slow", "memory", v1.NodeMemoryPressure, fmt.Sprintf(eat, "0.3"))  // about 30 MB/s
+	s.evicts("memory-fast", "memory", v1.NodeMemoryPressure, fmt.Sprintf(eat, "0.03")) // about 250 MB/s
 	s.limitProcesses()
 	s.evicts("pids", "pids", v1.NodePIDPressure, fmt.Sprintf(`sleep 3; i=0; while [ $i -lt %d ]; do sleep 100000 & i=$((i+1)); done; sleep 100000`, 2*shortOfIDs))
 	if p := s.get("modest"); !isTrue(p, v1.PodReady) || p.Status.ContainerStatuses[0].RestartCount != 0 {
@@ -78,7 +81,7 @@ func newShortages(t *testing.T) *shortages {
 		t.Fatal(err)
 	}
 	n, err := s.env.startNode(nodeConfig{
-		Name: "shortages", Runtime: rt, Config: shortagesConfig(""),
+		Name: "shortages", Runtime: rt, Config: "systemReserved: {memory: \"" + memoryBut(s.T, 400<<20) + "\"}\n" + shortagesConfig(""), // all pods together may use 400 MiB
 		Flags: []string{"--container-log-max-size=1Gi", "--pod-max-pids=-1"}, // one pod may use up what the node has
 	})
 	if err != nil {
@@ -93,7 +96,7 @@ func newShortages(t *testing.T) *shortages {
 
 func shortagesConfig(more string) string {
 	return fmt.Sprintf(`registerWithTaints: [{key: short, effect: NoSchedule}]
-evictionHard: {nodefs.available: "%[1]d", imagefs.available: "%[1]d", nodefs.inodesFree: "2000", memory.available: 32Mi%[2]s}
+evictionHard: {nodefs.available: "%[1]d", imagefs.available: "%[1]d", nodefs.inodesFree: "2000", memory.available: 128Mi%[2]s}
 evictionPressureTransitionPeriod: 5s
 imageMinimumGCAge: 1s
 `, shortOfDisk, more)
@@ -160,12 +163,18 @@ func (s *shortages) evicts(name, resource string, condition v1.NodeConditionType
 	s.Helper()
 	before := len(s.on.log())
 	s.pod(name, `
-volumes: [{name: v, emptyDir: {}}]
+volumes: [{name: v, emptyDir: {}}, {name: m, emptyDir: {medium: Memory}}]
 containers:
-- {name: main, image: $busybox, command: [sh, -c, "`+strings.ReplaceAll(script, `\`, `\\`)+`"], volumeMounts: [{name: v, mountPath: /v}]}`, onNode(s.on))
+- name: main
+  image: $busybox
+  command: [sh, -c, "`+strings.ReplaceAll(script, `\`, `\\`)+`"]
+  volumeMounts: [{name: v, mountPath: /v}, {name: m, mountPath: /m}]`, onNode(s.on))
 	p := s.ended(name, v1.PodFailed)
 	if want := "The node was low on resource: " + resource + ". "; p.Status.Reason != "Evicted" || !strings.HasPrefix(p.Status.Message, want) {
 		s.Errorf("%s: the status is %s %q, want Evicted %q", name, p.Status.Reason, p.Status.Message, want)
+	}
+	if c := p.Status.ContainerStatuses[0].State.Terminated; c == nil || c.Reason == "OOMKilled" {
+		s.Errorf("%s: the container ended with %+v, want an end by the node", name, c)
 	}
 	if !isTrue(p, v1.DisruptionTarget) {
 		s.Errorf("%s: the pod has no condition DisruptionTarget", name)

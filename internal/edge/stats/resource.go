@@ -13,7 +13,7 @@ const second = float64(time.Second)
 type resourceFamilies struct {
 	nodeCPU, nodeMemory, nodeSwap                          family
 	start, cpu, memory, swap, swapLimit                    family
-	podCPU, podMemory, podSwap, scrapeError, resourceError family
+	podCPU, podMemory, podSwap, resourceError family
 }
 
 func newResourceFamilies() resourceFamilies {
@@ -31,7 +31,6 @@ func newResourceFamilies() resourceFamilies {
 		podCPU:        newFamily(counter, "pod_cpu_usage_seconds_total", "CPU time that the pod used, in core-seconds", podLabels...),
 		podMemory:     newFamily(gauge, "pod_memory_working_set_bytes", "Working set of the pod in bytes", podLabels...),
 		podSwap:       newFamily(gauge, "pod_swap_usage_bytes", "Swap that the pod uses, in bytes", podLabels...),
-		scrapeError:   newFamily(gauge, "scrape_error", "1 if something could not be measured, else 0"),
 		resourceError: newFamily(gauge, "resource_scrape_error", "1 if something could not be measured, else 0"),
 	}
 }
@@ -44,7 +43,6 @@ func (s *Stats) resourceMetrics(ctx context.Context, out sink) {
 		failed = 1
 		s.cfg.Log.Warn("metrics are incomplete", "err", err)
 	}
-	out.put(f.scrapeError, time.Time{}, failed)
 	out.put(f.resourceError, time.Time{}, failed)
 	out.resource(&r.node, f.nodeCPU, f.nodeMemory, f.nodeSwap)
 	for i := range r.pods {
