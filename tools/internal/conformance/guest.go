@@ -231,7 +231,8 @@ func (g *guestCluster) prepare(ctx context.Context, registries string) error {
 }
 
 // unitScript returns a script that replaces kubelet.service by the unit of the agent under test, a copy of the packaged unit. Upstream's
-// kubelet runs without the limits of Wherry's package (20-hardening.conf).
+// kubelet runs without the limits of Wherry's package (20-hardening.conf), and Wherry without that of memory: the test of /stats/summary
+// expects an agent whose memory is not limited.
 func unitScript(agent string, swapMiB int) string {
 	const unit, drops = guestUnits + guestUnit + ".service", guestUnits + guestUnit + ".service.d"
 	lines := []string{
@@ -246,6 +247,8 @@ func unitScript(agent string, swapMiB int) string {
 	}
 	if agent == "kubelet" {
 		lines = append(lines, "rm "+drops+"/20-hardening.conf", "ln -sfn "+guestDisk+"/kubelet /usr/bin/kubelet")
+	} else {
+		lines = append(lines, "printf '[Service]\\nMemoryMax=infinity\\n' >"+drops+"/90-suite.conf")
 	}
 	if swapMiB > 0 {
 		lines = append(lines, fmt.Sprintf("fallocate -l %dM /swapfile", swapMiB), "chmod 600 /swapfile", "mkswap -q /swapfile", "swapon /swapfile")

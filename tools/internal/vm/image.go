@@ -51,7 +51,7 @@ func Debian() Recipe {
 	return Recipe{
 		Suite: "bookworm", Mirror: "http://deb.debian.org/debian", DiskMiB: 6 << 10, Files: files,
 		Packages: []string{
-			"apparmor", "busybox-static", "ca-certificates", "conntrack", "dbus", "e2fsprogs", "ethtool", "initramfs-tools", "iproute2", "iptables",
+			"apparmor", "busybox-static", "ca-certificates", "conntrack", "criu", "dbus", "e2fsprogs", "ethtool", "initramfs-tools", "iproute2", "iptables",
 			"kmod", "less", "libseccomp2", "linux-image-cloud-amd64", "nfs-kernel-server", "nftables", "open-iscsi", "procps", "qemu-guest-agent", "socat", "systemd-sysv",
 			"tgt", "udev",
 		},
