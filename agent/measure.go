@@ -127,7 +127,7 @@ func (a *Agent) buildStats() error {
 	if err := a.deps.Metrics.Register(hung); err != nil {
 		return fmt.Errorf("register wherry_hung_pods: %w", err)
 	}
-	a.partly = &partly{log: a.log}
+	a.partly = &partly{log: a.log, present: func(uid types.UID) bool { return a.loop.Worker(uid) != nil }}
 	if err := a.deps.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "wherry_pods_measured_in_part", Help: "Pods whose data on disk could be measured in part only when it was last measured for an eviction or for the pod's limits",
 	}, a.partly.count)); err != nil {
