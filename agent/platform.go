@@ -52,7 +52,8 @@ type platform struct {
 	enforcement *enforcement // the limits of the cgroups above those of pods; nil on simulated machines
 	ids         *userns.Ranges
 	objects     referrer
-	local       *objects.Local // ConfigMaps and Secrets that came with manifests
+	certified   func() []objects.CertificateCount // counts the certificates that pods project; nil: there is no API server
+	local       *objects.Local                    // ConfigMaps and Secrets that came with manifests
 	missing     func(p *v1.Pod) []string
 	hasLocal    func(kind, namespace, name string) bool
 	images      *image.Images
@@ -111,6 +112,9 @@ func (a *Agent) buildPlatform() error {
 	}
 	refs := referents.New(named)
 	g := &platform{objects: refs, local: named.Local, missing: refs.Missing(), hasLocal: refs.Has}
+	if named.API != nil {
+		g.certified = named.API.CertificateCounts
+	}
 	a.platform = g
 	g.images = a.images(g)
 	g.dialer = a.deps.Dialer

@@ -11,8 +11,8 @@ const second = float64(time.Second)
 
 // resourceFamilies are the metrics of /metrics/resource, with the names that metrics-server reads.
 type resourceFamilies struct {
-	nodeCPU, nodeMemory, nodeSwap                          family
-	start, cpu, memory, swap, swapLimit                    family
+	nodeCPU, nodeMemory, nodeSwap             family
+	start, cpu, memory, swap, swapLimit       family
 	podCPU, podMemory, podSwap, resourceError family
 }
 

@@ -90,6 +90,8 @@ func TestEveryMetricMoves(t *testing.T) {
 		"wherry_trace_spans_dropped_total":                           "nothing is traced; internal/edge/trace",
 		"csi_operations_seconds":                                     "a simulated machine has no drivers; internal/edge/csi",
 		"storage_operation_duration_seconds":                         "a simulated machine mounts nothing; internal/edge/volume operations_test.go",
+		"volume_operation_total_seconds":                             "a simulated machine mounts nothing; podmetrics_test.go",
+		"kubelet_volume_metric_collection_duration_seconds":          "a simulated machine has no volumes to measure; podmetrics_test.go",
 		"storage_operation_errors_total":                             "a simulated machine mounts nothing; internal/edge/volume operations_test.go",
 		"kubelet_node_config_error":                                  "the configuration does not change; reconfigure_test.go",
 		"kubelet_credential_provider_config_info":                    "the node has no plugins; internal/edge/credplugin",
