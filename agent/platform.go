@@ -168,9 +168,18 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	a.opened.closes = append(a.opened.closes, real.Close)
 	g.machine, g.signals = real, real.Signals
 	if registry := a.buildVolumes(g, a.cfg.RootDir, host, csi.Socket, refresh); registry != nil {
-		g.drivers = append(g.drivers, part{name: "plugins", run: plugin.New(plugin.Config{
+		watcher := plugin.New(plugin.Config{
 			Dir: filepath.Join(a.cfg.RootDir, "plugins_registry"), Handlers: map[string]plugin.Handler{drivers.PluginType: registry}, Log: a.log,
-		}).Run})
+		})
+		if err := stats.RegisterPlugins(a.deps.Metrics, func() (all []stats.PluginSocket) {
+			for _, s := range watcher.Sockets() {
+				all = append(all, stats.PluginSocket(s))
+			}
+			return all
+		}); err != nil {
+			return err
+		}
+		g.drivers = append(g.drivers, part{name: "plugins", run: watcher.Run})
 	}
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans

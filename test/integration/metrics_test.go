@@ -67,7 +67,7 @@ containers:
 	s.event("lacks", "FailedMount", "nosuch")
 	s.event("nowhere", "Failed", "registry.invalid")
 	s.ended("grows", v1.PodFailed)
-	time.Sleep(3 * time.Second) // probes and the runtime's statistics exist only after some seconds
+	time.Sleep(3 * time.Second)                                                        // probes and the runtime's statistics exist only after some seconds
 	s.kubectl("get", "--raw", "/api/v1/nodes/"+s.env.node.Name+"/proxy/stats/summary") // measures the logs, which /metrics does not
 	pages := s.pages()
 	has := func(name string) bool {

@@ -76,6 +76,7 @@ func TestCatalogue(t *testing.T) {
 		use.Preempted("example.com/gpu")
 		use.ImageVolumes(2, false)
 		use.ImageVolumes(1, true)
+		use.PodWatchEnded()
 		use.SleepCut()
 		use.HookFellBack()
 		use.Inspected(time.Millisecond)

@@ -227,6 +227,9 @@ func ownCollectors(t *testing.T) []prometheus.Collector {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if err := stats.RegisterPlugins(r, func() []stats.PluginSocket { return []stats.PluginSocket{{Present: true}} }); err != nil {
+		t.Fatal(err)
+	}
 	if err := stats.RegisterShutdown(r, func() (began, finished time.Time) { return began, finished }); err != nil {
 		t.Fatal(err)
 	}

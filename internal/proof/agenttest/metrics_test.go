@@ -108,6 +108,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		"kubelet_image_volume_requested_total":                       "no pod has image volumes; internal/node/perform",
 		"kubelet_image_volume_mounted_succeed_total":                 "no pod has image volumes; internal/node/perform",
 		"kubelet_image_volume_mounted_errors_total":                  "no pod has image volumes; internal/node/perform",
+		"kubelet_pod_watch_events_dropped_total":                     "no client watches the pods; internal/edge/podsapi",
 		"kubelet_sleep_action_terminated_early_total":                "no hook sleeps; internal/node/perform hook_test.go",
 		"kubelet_lifecycle_handler_http_fallbacks_total":             "no hook uses HTTPS; internal/node/perform hook_test.go",
 		"kubelet_evented_pleg_connection_error_count":                "the runtime does not go away; internal/edge/pleg",
