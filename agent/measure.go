@@ -76,8 +76,12 @@ func (a *Agent) buildMetrics() error {
 			catalogue.MemoryKept = a.memoryKept
 		}
 	}
+	catalogue.ContainerLogs = a.logSizes
 	if a.deps.Client != nil {
 		catalogue.Startup = a.startupTimes()
+		if gates(&a.cfg).Enabled("PodCertificateRequest") {
+			catalogue.PodCertificates = a.certificateCounts
+		}
 	}
 	var err error
 	if a.metrics, err = stats.NewMetrics(catalogue); err != nil {
@@ -116,6 +120,25 @@ func (a *Agent) volumeCounts() (out []stats.VolumeCount) {
 	})
 	for _, c := range volumes.Counts(pods) {
 		out = append(out, stats.VolumeCount(c))
+	}
+	return out
+}
+
+// logSizes returns the last measurements of the logs of containers.
+func (a *Agent) logSizes() []stats.ContainerLogs {
+	if !a.built.Load() {
+		return nil
+	}
+	return a.stats.LogSizes()
+}
+
+// certificateCounts counts the certificates that the volumes of pods project.
+func (a *Agent) certificateCounts() (out []stats.PodCertificates) {
+	if !a.built.Load() || a.platform.certified == nil {
+		return nil
+	}
+	for _, c := range a.platform.certified() {
+		out = append(out, stats.PodCertificates(c))
 	}
 	return out
 }
