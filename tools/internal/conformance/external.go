@@ -69,13 +69,17 @@ func externalObjects(kind, dir string) (string, error) {
 	}
 	var text strings.Builder
 	err = manifest.Execute(&text, map[string]any{
-		"Kind": kind, "Driver": externalName(kind), "Dir": dir, "Image": driverImage, "Attach": kind == "disk", "Local": local, "Limit": strconv.Itoa(limit), "Sidecars": with,
+		"Kind": kind, "Driver": externalName(kind), "Namespace": externalNamespace(kind), "Dir": dir, "Image": driverImage, "Attach": kind == "disk",
+		"Local": local, "Limit": strconv.Itoa(limit), "Sidecars": with,
 	})
 	return text.String(), err
 }
 
 // externalName returns the name of a kind of the driver.
 func externalName(kind string) string { return kind + ".wherry.dev" }
+
+// externalNamespace returns the namespace of a kind's pods. Unlike a driver's name, it may not have dots.
+func externalNamespace(kind string) string { return "csi-" + kind }
 
 // testDriver returns the path of the file that tells the tests about a kind of the driver.
 func (o Options) testDriver(kind string) string {
@@ -100,7 +104,7 @@ func (k *kubeadmCluster) deploy(ctx context.Context) error {
 	for _, kind := range k.kinds {
 		name := externalName(kind)
 		for _, workload := range []string{"daemonset/node", "deployment/controller"} {
-			if _, err := k.Kubectl(ctx, "", "rollout", "status", "-n", name, workload, patience); err != nil {
+			if _, err := k.Kubectl(ctx, "", "rollout", "status", "-n", externalNamespace(kind), workload, patience); err != nil {
 				return err
 			}
 		}
