@@ -17,9 +17,11 @@ import (
 // driverImage is the image of the driver examples/csi.
 const driverImage = "registry.k8s.io/wherry/csi-driver:1"
 
-// externalSkip is a regular expression of the tests of External.Storage that cannot run here: they need the controller of snapshots, SELinux, a
-// feature that is off by default, or a populator of volumes, whose image is not made here.
-const externalSkip = `\[Feature:(OffByDefault|SELinux|VolumeSnapshotDataSource|VolumeGroupSnapshotDataSource|volumegroupsnapshot)|any volume data source`
+// externalSkip is a regular expression of the tests of External.Storage that do not run by default. Some cannot run here: they need the controller of
+// snapshots, SELinux, Windows, a feature that is off by default, or a populator of volumes, whose image is not made here. The others are slow, or
+// restart a node's agent.
+const externalSkip = `\[Feature:(OffByDefault|SELinux|VolumeSnapshotDataSource|VolumeGroupSnapshotDataSource|volumegroupsnapshot|Windows)|any volume data source|` +
+	`\[Slow\]|\[Serial\]|\[Disruptive\]`
 
 // externalKinds returns the kinds of the driver examples/csi with which the tests run. Each is a driver of its own to Kubernetes.
 func externalKinds() []string { return []string{"disk", "local", "share"} }
