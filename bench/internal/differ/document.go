@@ -124,9 +124,10 @@ had lengthened a back-off, two rules of this page that did not reach far enough,
 
 Compared with each other, the runs of six cases of seed 107000 show something that Wherry did in one run and upstream's kubelet in neither of its two. One was a fault
 of Wherry, which is mended (seed 107777): a container that ended with 0 was restarted because its probe over the network found nobody in the milliseconds before
-the agent heard of the end. In two cases (109250, 110191) a container exits at the moment when its startup probe has failed for good, in two (static 107337 and 107376) the
-machine was slow, and in one (110602) two stops are half a second apart. Why a whole run finds a few new classes: of the five of this run one hangs on chance, and more runs of its case
-end it; the other four were in each run of their cases, so that no rule about repeated runs may excuse them. Each needs a decision.
+the agent heard of the end. In two cases (109250, 110191) a container exits at the moment when its startup probe has failed for good, in one (static 107337) the mirror that comes back after
+two seconds came too late to show that the container ran, in one (110602) two stops are half a second apart, and one (static 107376) is not explained yet.
+Why a whole run finds a few new classes: of the five of this run two, which have one cause, hang on chance, and more runs of such a case may end them; the other three do
+not, so that no rule about repeated runs may excuse them. Each needs a decision.
 
 A smaller run with these rules, of seed 104000 with 1,240 cases, ended by itself without an undecided difference. A run before these, of seed 81000, whose counts were not kept, ended with 49 such cases of 7,730.
 
