@@ -29,7 +29,7 @@ type options struct {
 	restartPairs      int
 	atOnce            int
 	perSecond         float64
-	again             int
+	again, more       int
 	show              int
 	shrink            time.Duration
 	columns           bool
@@ -53,6 +53,7 @@ func main() {
 	flag.IntVar(&o.atOnce, "at-once", 600, "how many cases run at once")
 	flag.Float64Var(&o.perSecond, "per-second", 1.7, "how many cases begin in a second, beside those with restarts; the default is for two cores: bench/PROFILE.md")
 	flag.IntVar(&o.again, "again", 2, "how often a case with a difference is run again: the difference counts when each run shows it")
+	flag.IntVar(&o.more, "more", 4, "how often a case is run again after that, if each run shows a difference, or one run shows what no run of upstream's kubelet does")
 	flag.IntVar(&o.show, "show", 1, "how many cases are printed for each class of difference")
 	flag.BoolVar(&o.columns, "columns", true, "print what both did with a printed case beside each other")
 	flag.DurationVar(&o.shrink, "shrink", 0, "how long the first case of each class is made smaller; for few cases")

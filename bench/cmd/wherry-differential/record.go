@@ -102,7 +102,7 @@ func replay(o options) error {
 		}
 		planted[c] = planted[c] || struck
 		early[c] = early[c] || before
-		t.pairs[c] = &differ.Pair{Upstream: r.Upstream, Wherry: r.Wherry}
+		t.keep(c, v, &differ.Pair{Upstream: r.Upstream, Wherry: r.Wherry})
 	}
 	t.ran = len(cases) + len(t.slow)
 	for _, c := range cases {

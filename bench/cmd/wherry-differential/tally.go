@@ -24,6 +24,9 @@ const wholeRun = 2500
 // mostSlow is the maximum percentage of cases that a run may leave out because the machine is too slow.
 const mostSlow = 2
 
+// mostAlone is the maximum percentage of cases in which Wherry may do something in one run that upstream's kubelet does in none (differ.Alone).
+const mostAlone = 0.2
+
 // runner is the part of differ.Runner that a tally uses: Run runs a case on both agents, Restart restarts both agents.
 type runner interface {
 	Run(ctx context.Context, c *differ.Case) (differ.Verdict, *differ.Pair, error)
@@ -40,17 +43,24 @@ type tally struct {
 	decided  map[string]int // number of cases that show a decided (intended) class of differences, by class
 	excused  map[string]excused
 	crossed  map[string]int // number of cases in which two events may swap their order, by the events (differ.Crossing)
+	alone    []hit          // what Wherry did in one run of a case and upstream's kubelet in none (differ.Alone), a hit for each case and class
+
+	// compareAll compares the traces of a run of a case: differ.CompareAll.
+	compareAll func(c *differ.Case, upstream, wherry *differ.Trace) differ.Verdict
 
 	records *records // file for the traces of all cases; nil: they are not recorded
 
 	mu      sync.Mutex
-	refused []error                       // errors of the API server, which refused the pods of some cases
-	slow    map[*differ.Case]bool         // cases that could not be compared, because upstream's kubelet was too slow
-	pairs   map[*differ.Case]*differ.Pair // traces of each case with a difference, from its last run
+	refused []error                         // errors of the API server, which refused the pods of some cases
+	slow    map[*differ.Case]bool           // cases that could not be compared, because upstream's kubelet was too slow
+	pairs   map[*differ.Case][]*differ.Pair // traces of each case whose first run shows a difference, from all of its runs
 }
 
 func newTally(o options) *tally {
-	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, excused: map[string]excused{}, crossed: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
+	return &tally{
+		o: o, hits: map[string]*hit{}, decided: map[string]int{}, excused: map[string]excused{}, crossed: map[string]int{}, compareAll: differ.CompareAll,
+		pairs: map[*differ.Case][]*differ.Pair{}, slow: map[*differ.Case]bool{},
+	}
 }
 
 // excused says how often one excuse (differ.Excuse) was needed: in how many cases, and for how many differences (lines).
@@ -98,22 +108,26 @@ func (t *tally) runAll(ctx context.Context, runner runner, lots ...[]block) erro
 }
 
 // block runs the cases of a block. It runs cases with undecided (unintended) differences again, up to -again times, and drops differences
-// that a later run does not show. It returns the verdict of each case; nil: the case was not compared.
+// that a later run does not show. The cases that still have some, and those in which only one run of Wherry is like no run of upstream's kubelet
+// (differ.Alone), run up to -more times again. It returns the verdict of each case; nil: the case was not compared.
 func (t *tally) block(ctx context.Context, runner runner, b block) ([]*differ.Verdict, error) {
 	verdicts, err := t.compare(ctx, runner, b, t.tooSlow)
 	errs := []error{err}
-	for range t.o.again {
+	for n := range t.o.again + t.o.more {
 		again := b
 		again.perSecond = b.rate(t.o) * 2 / 3 // at a lower rate, because fewer pods at the same time disturb each other less
 		again.cases = nil
 		var places []int
 		for i, c := range b.cases {
-			if verdicts[i] != nil && len(verdicts[i].Undecided()) > 0 {
+			if verdicts[i] != nil && (len(verdicts[i].Undecided()) > 0 || n >= t.o.again && len(t.aloneIn(c)) > 0) {
 				again.cases, places = append(again.cases, c), append(places, i)
 			}
 		}
-		if len(places) == 0 || ctx.Err() != nil {
+		if ctx.Err() != nil {
 			break
+		}
+		if len(places) == 0 || n >= t.o.again && len(places) > mostMore {
+			continue
 		}
 		more, err := t.again(ctx, runner, again)
 		errs = append(errs, err)
@@ -125,6 +139,21 @@ func (t *tally) block(ctx context.Context, runner runner, b block) ([]*differ.Ve
 	}
 	return verdicts, errors.Join(errs...)
 }
+
+// aloneIn returns what Wherry did in one run of the case and upstream's kubelet in none. Cases in which the agents restart have none, because each
+// run restarts them at another moment.
+func (t *tally) aloneIn(c *differ.Case) []differ.Difference {
+	if c.Kind == differ.Restart {
+		return nil
+	}
+	t.mu.Lock()
+	runs := slices.Clone(t.pairs[c])
+	t.mu.Unlock()
+	return differ.Alone(runs, func(u, w *differ.Trace) differ.Verdict { return t.compareAll(c, u, w) })
+}
+
+// mostMore is the largest number of cases that run more than -again times again. What so many cases show needs no more runs.
+const mostMore = 60
 
 // mostTries is the maximum number of times that again runs a case while upstream's kubelet is too slow.
 const mostTries = 3
@@ -172,6 +201,11 @@ func (t *tally) settle(b block, c *differ.Case, v differ.Verdict) {
 	}
 	t.count(v)
 	t.note(b, c, differ.Shown(v.Found))
+	for _, d := range t.aloneIn(c) {
+		if h := t.hits[d.Class]; h == nil || !slices.Contains(h.cases, c) { // the difference is not in each run
+			t.alone = append(t.alone, hit{class: d.Class, block: b, cases: []*differ.Case{c}, first: []differ.Difference{d}})
+		}
+	}
 }
 
 // count adds the verdict of a case to the counters of decided classes and of excuses.
@@ -283,12 +317,12 @@ func (t *tally) tooSlow(c *differ.Case) error {
 	return t.records.add(c, &differ.Pair{})
 }
 
+// keep keeps the traces of a run of the case. It keeps none if the first run shows no difference.
 func (t *tally) keep(c *differ.Case, v differ.Verdict, p *differ.Pair) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.pairs, c)
-	if len(v.Undecided()) > 0 {
-		t.pairs[c] = p
+	if len(v.Undecided()) > 0 || len(t.pairs[c]) > 0 {
+		t.pairs[c] = append(t.pairs[c], p)
 	}
 }
 
@@ -354,8 +388,8 @@ func (t *tally) report() error {
 			d := h.first[i]
 			fmt.Printf("  seed %d %s, %s:\n    upstream: %s\n    wherry:   %s\n", h.cases[i].Seed, h.cases[i].Kind, d.About, d.Upstream, d.Wherry)
 			fmt.Println(indent(h.cases[i].String()))
-			if p := t.pairs[h.cases[i]]; p != nil && t.o.columns {
-				fmt.Println(indent(p.Columns(h.cases[i])))
+			if runs := t.pairs[h.cases[i]]; len(runs) > 0 && t.o.columns {
+				fmt.Println(indent(runs[len(runs)-1].Columns(h.cases[i])))
 			}
 		}
 		if t.o.keep != "" {
@@ -364,7 +398,8 @@ func (t *tally) report() error {
 			}
 		}
 	}
-	errs := append(t.refused, t.reportExcuses()...)
+	errs := append(t.refused, t.reportAlone()...)
+	errs = append(errs, t.reportExcuses()...)
 	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes; of %d decided classes %d were seen; %d differences were not there in a further run\n",
 		t.ran, t.o.seed, t.same, len(t.hits), len(differ.Decisions), decided, t.unsteady)
 	if n := len(t.slow); n > 0 {
@@ -385,6 +420,27 @@ func (t *tally) report() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// reportAlone prints what Wherry did in one run of a case and upstream's kubelet in none. It returns an error if these are too many cases.
+func (t *tally) reportAlone() (errs []error) {
+	cases := map[*differ.Case]bool{}
+	for i, h := range t.alone {
+		c, d := h.cases[0], h.first[0]
+		cases[c] = true
+		fmt.Printf("\nNOT IN EACH RUN, but in no run of upstream's kubelet: %s\n  seed %d %s, %d runs, %s:\n    upstream: %s\n    wherry:   %s\n",
+			h.class, c.Seed, c.Kind, len(t.pairs[c]), d.About, d.Upstream, d.Wherry)
+		if t.o.keep != "" {
+			errs = append(errs, keep(filepath.Join(t.o.keep, fmt.Sprintf("alone-%03d-seed-%d.json", i+1, c.Seed)), c))
+		}
+	}
+	if n := len(cases); n > 0 {
+		fmt.Printf("\nin %d cases Wherry did something in a run that upstream's kubelet did in none of its runs: a slow machine may be the cause, or a fault that does not always show\n", n)
+		if compared := max(1, t.ran-len(t.slow)); compared >= wholeRun && float64(n*100) > mostAlone*float64(compared) {
+			errs = append(errs, fmt.Errorf("in %d of %d cases Wherry did something in a run that upstream's kubelet did in none, more than %g of 100", n, compared, mostAlone))
+		}
+	}
+	return errs
 }
 
 // counts returns how many cases of the run show each decided difference and need each excuse.

@@ -28,8 +28,9 @@ type script struct {
 }
 
 type result struct {
-	class string // class of an undecided difference; "": no difference
-	err   error
+	class    string // class of an undecided difference of Wherry; "": no difference
+	upstream string // upstream's kubelet does the same as Wherry with this class
+	err      error
 }
 
 func (s *script) Run(_ context.Context, c *differ.Case) (differ.Verdict, *differ.Pair, error) {
@@ -38,12 +39,18 @@ func (s *script) Run(_ context.Context, c *differ.Case) (differ.Verdict, *differ
 	all := s.results[c.Seed]
 	r := all[min(s.runs[c.Seed], len(all)-1)]
 	s.runs[c.Seed]++
+	p := &differ.Pair{Upstream: &differ.Trace{Left: []string{r.upstream}}, Wherry: &differ.Trace{Left: []string{r.class}}}
+	return compareLeft(c, p.Upstream, p.Wherry), p, r.err
+}
+
+// compareLeft finds the class that a trace of Wherry has as what is left, unless that of upstream's kubelet has the same.
+func compareLeft(_ *differ.Case, upstream, wherry *differ.Trace) differ.Verdict {
 	v := differ.Verdict{Excused: map[string]int{}}
-	if r.class != "" {
-		v.Found = []differ.Difference{{Class: r.class, Level: differ.InCalls}}
+	if class := wherry.Left[0]; class != "" && class != upstream.Left[0] {
+		v.Found = []differ.Difference{{Class: class, Level: differ.InCalls}}
 		v.Sure = v.Found
 	}
-	return v, &differ.Pair{Upstream: &differ.Trace{}, Wherry: &differ.Trace{}}, r.err
+	return v
 }
 
 func (s *script) Restart(bool) error { return nil }
@@ -63,6 +70,7 @@ func tallied(t *testing.T, results ...[]result) (tl *tally, s *script, err error
 		b.cases = append(b.cases, &differ.Case{Seed: uint64(i)})
 	}
 	tl = newTally(options{again: 1, atOnce: 10, perSecond: 3})
+	tl.compareAll = compareLeft
 	synctest.Test(t, func(t *testing.T) { err = tl.runAll(t.Context(), s, []block{b}) })
 	return tl, s, err
 }
@@ -88,6 +96,53 @@ func TestSlowSecondRun(t *testing.T) {
 	}
 	if len(tl.slow) != 1 || tl.ran != 5 || tl.same != 2 || tl.unsteady != 1 {
 		t.Errorf("%d slow, %d run, %d the same, %d unsteady", len(tl.slow), tl.ran, tl.same, tl.unsteady)
+	}
+}
+
+// A case runs more often again if each of its runs shows a difference, or if Wherry did in one run what upstream's kubelet did in none. The former is
+// undecided only if all further runs show it, too; the latter is named as long as no run of the kubelet does the same. If the agents restart in the
+// case, its runs are not compared with each other.
+func TestMoreRuns(t *testing.T) {
+	t.Parallel()
+	differs, same, both := result{class: "a"}, result{}, result{class: "a", upstream: "a"}
+	for name, try := range map[string]struct {
+		kind              differ.Kind
+		results           []result
+		runs, hits, alone int
+	}{
+		"each run shows it":                          {results: []result{differs}, runs: 5, hits: 1},
+		"the third run does not, since both do it":   {results: []result{differs, differs, both}, runs: 3},
+		"the third run does not, since neither does": {results: []result{differs, differs, same}, runs: 5, alone: 1},
+		"only the first run shows it":                {results: []result{differs, same}, runs: 5, alone: 1},
+		"upstream's kubelet does it in the third":    {results: []result{differs, same, both}, runs: 3},
+		"no run shows it":                            {results: []result{same}, runs: 1},
+		"the agents restart":                         {kind: differ.Restart, results: []result{differs, same}, runs: 2},
+	} {
+		s := &script{results: map[uint64][]result{0: try.results}, runs: map[uint64]int{}}
+		tl := newTally(options{again: 1, more: 3, atOnce: 10, perSecond: 3})
+		tl.compareAll = compareLeft
+		var err error
+		synctest.Test(t, func(t *testing.T) {
+			err = tl.runAll(t.Context(), s, []block{{cases: []*differ.Case{{Kind: try.kind}}}})
+		})
+		if err != nil || s.runs[0] != try.runs || len(tl.hits) != try.hits || len(tl.alone) != try.alone {
+			t.Errorf("%s: %d runs, %d hits, %d of Wherry alone, error %v", name, s.runs[0], len(tl.hits), len(tl.alone), err)
+		}
+	}
+}
+
+// A whole run fails if Wherry did in too many cases what upstream's kubelet did in no run.
+func TestTooMuchOfWherryAlone(t *testing.T) {
+	t.Parallel()
+	for cases, fails := range map[int]bool{2: false, 20: true} {
+		tl := newTally(options{})
+		tl.ran = 5000
+		for range cases {
+			tl.alone = append(tl.alone, hit{class: "a", cases: []*differ.Case{{}}, first: []differ.Difference{{Class: "a"}}})
+		}
+		if errs := tl.reportAlone(); len(errs) > 0 != fails {
+			t.Errorf("%d of 5000 cases: %v", cases, errs)
+		}
 	}
 }
 

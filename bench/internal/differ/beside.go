@@ -109,6 +109,7 @@ const (
 	classHookCutShort      = "a container has started when its postStart hook ends after the pod's deletion: only upstream"
 	classWaitsInNextLife   = "a container of a static pod that comes back waits for its init containers, instead of showing how it ended before: only Wherry"
 	classReadySooner       = "a container that exits after a few seconds is ready before: only Wherry"
+	classFailedAtOnce      = "the mirror of a static pod that is out of time is Failed before its containers have ended: only upstream"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
@@ -144,6 +145,8 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return !strings.HasPrefix(v, "running ") }) &&
 		stood(wherry, w, func(s span) bool { return d.beginsAgain(s.since, name) }):
 		return classWaitsForHook
+	case aspect == "phases" && len(w) == 0 && d.failedAtOnce(u):
+		return classFailedAtOnce
 	case aspect == "phases" && len(w) == 0 && d.pendingAgain(upstream, wherry):
 		return classPendingAgain
 	case aspect == "phases" && len(u) == 0 && d.runsWhileRemoved(upstream, wherry, w):
@@ -153,6 +156,8 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 	case len(u) == 0 && !strings.HasPrefix(about, "states of") && !strings.HasPrefix(about, "readiness of") && stood(wherry, w, betweenLives):
 		return classOldVersionEnds
 	case len(u) == 0 && (endsBetweenLives(aspect, notIn(w, values(upstream)), wherry, betweenLives) || endsBetweenLives(aspect, w, wherry, betweenLives)):
+		return aspect + " while the pod ends: only Wherry tells of each end at once"
+	case d.endsInEachLife(aspect, upstream, wherry):
 		return aspect + " while the pod ends: only Wherry tells of each end at once"
 	}
 	return ""

@@ -336,6 +336,11 @@ var Decisions = []Decision{
 		Notice: "A Job whose pod was done in time is not failed by a sidecar that takes its time to end.",
 	},
 	{
+		Class:  classFailedAtOnce,
+		Why:    `"Failed: All containers in the Pod have terminated, and at least one container has terminated in failure." Both agents keep the phase of a pod of the API until its containers have ended; upstream's kubelet does not find the containers of a static pod by the UID of its mirror, and reports the phase at once.`,
+		Notice: "The mirror of a static pod that is out of time is not shown as Failed while its containers use their grace period; its condition Ready says PodFailed at once.",
+	},
+	{
 		Class:  classReadyOutOfTime,
 		Why:    "Upstream's kubelet ends the readiness probe of a pod that it has reported as Failed, and takes a container without a result for ready, though it is being stopped.",
 		Notice: "A container that fails its readiness probe is not shown as ready while its pod ends for its deadline.",

@@ -16,9 +16,13 @@ func Document(counts Counts) string {
 
 ` + "`make differential`" + ` runs the same generated pods on upstream's kubelet and on Wherry, each over a simulated runtime of its own, and
 compares the requests to the runtime (with their whole configuration), the statuses that the API server saw, and the events. A
-difference is reported only if three runs of its case show it. The run fails if a difference is in none of the tables below. A run of 2,500 or
+difference is reported only if each of seven runs of its case shows it (the run makes the last four if the first three show it). The run fails if a difference is in none of the tables below. A run of 2,500 or
 more cases also names each difference in a table that none of its cases shows; a test fails if none of the counted runs shows it, unless it is one of the few that are
 marked as rare (0 cases), which only an earlier run or a case made for it showed.
+
+The runs of such a case are compared in another way, too: what upstream's kubelet did in any of them is right, and each run of Wherry has to be like one of
+them. A difference that a run of Wherry shows with each run of the kubelet is named as one that is not in each run, also if another run of Wherry does not show it:
+it may be a fault that does not always show. The run fails if more than 0.2 of a hundred cases have one; they may come from a slow machine.
 
 If upstream's kubelet reports a container to the API more than six seconds late, the machine is too slow, and the case is left out; the run
 fails if that happens in more than two of a hundred cases. Probes are commands, HTTP and gRPC requests, and TCP connections; each simulated pod
@@ -114,6 +118,16 @@ three times instead of twice, in two (two classes). With the rules of this page,
 fault of Wherry, which is mended, as are two that the first run showed (seeds 101051 and 101499). So the next seed may show one or two rare classes more;
 ` + "`make differential`" + ` prints each with a case that shows it, and fails as long as there are any. In the third run other work on the machine made upstream's
 kubelet late in more cases.
+
+The run of seed 107000 ended with five undecided classes in four of its cases: two values that upstream's kubelet reported too late to be compared, because it
+had lengthened a back-off, two rules of this page that did not reach far enough, and one decision that was missing.
+
+Compared with each other, the runs of six cases of seed 107000 show something that Wherry did in one run and upstream's kubelet in neither of its two. One was a fault
+of Wherry, which is mended (seed 107777): a container that ended with 0 was restarted because its probe over the network found nobody in the milliseconds before
+the agent heard of the end. In two cases (109250, 110191) a container exits at the moment when its startup probe has failed for good, in one (static 107337) the mirror that comes back after
+two seconds came too late to show that the container ran, in one (110602) two stops are half a second apart, and one (static 107376) is not explained yet.
+Why a whole run finds a few new classes: of the five of this run two, which have one cause, hang on chance, and more runs of such a case may end them; the other three do
+not, so that no rule about repeated runs may excuse them. Each needs a decision.
 
 A smaller run with these rules, of seed 104000 with 1,240 cases, ended by itself without an undecided difference. A run before these, of seed 81000, whose counts were not kept, ended with 49 such cases of 7,730.
 

@@ -358,3 +358,36 @@ func TestAStartThatTheEndOfALifePrevents(t *testing.T) {
 		want(t, Compare(c, u.Trace, w.Trace), class)
 	}
 }
+
+// Upstream's kubelet restarts a container later than Wherry, by the random part of its back-off. What Wherry reports after the container has exited
+// again counts only if the kubelet, as much later, still reports it two seconds before the deletion in second 40.
+func TestAValueAfterALateRestart(t *testing.T) {
+	const class = `condition Ready: only Wherry has ["False ContainersNotReady"]`
+	for name, try := range map[string]struct {
+		attempt uint32
+		began   float64 // when upstream's kubelet restarts the container
+		since   float64 // when the container has exited again with Wherry
+		found   bool
+	}{
+		"six seconds before the deletion, five seconds later":    {2, 33.2, 34.2, false},
+		"twelve seconds before the deletion, five seconds later": {2, 33.2, 28.2, true},
+		"six seconds before the deletion, no later":              {2, 28, 34.2, true},
+		"six seconds before the deletion, a first start":         {0, 33.2, 34.2, true},
+	} {
+		u, w := newLife(), newLife()
+		for l, began := range map[*life]float64{&u: try.began, &w: 28} {
+			if try.attempt == 0 {
+				l.Calls = l.Calls[:1]
+			}
+			l.runs(began, "main-0", try.attempt)
+			l.Ended = l.at(41)
+		}
+		d := newDiffer(oneContainer(), u.Trace, w.Trace, never)
+		d.series("condition Ready", "condition Ready in the API", []span{{"True", u.at(37), 3 * second}},
+			[]span{{"True", w.at(31), 3 * second}, {"False ContainersNotReady", w.at(try.since), 6 * second}})
+		got := classes(d.found)
+		if found := len(got) == 1 && got[0] == class; found != try.found || !try.found && len(got) != 0 {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

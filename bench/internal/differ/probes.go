@@ -201,9 +201,13 @@ func (d *differ) failsAfter(t *Trace, name, probe string) bool {
 		ends := d.ends(t).Sub(in.began)
 		last := t.Ended.Sub(in.began)
 		if !in.stopped.IsZero() {
+			grace := time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30)) * time.Second
 			last = in.stopped.Sub(in.began) + slowEnd
+			if slices.Contains(in.calls, "preStop") { // the instance gets its SIGTERM after the hook
+				last += min(p.Slow["preStop"], grace)
+			}
 			if p.Term == TermIgnored { // the instance runs until the runtime kills it
-				last += time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30))*time.Second - slowEnd
+				last = in.stopped.Sub(in.began) + grace
 			}
 		}
 		if first.first < last && until > ends && (!p.Exits || p.Runs > ends) {

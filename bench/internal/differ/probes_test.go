@@ -97,6 +97,33 @@ func TestASidecarsProbeInTheEnd(t *testing.T) {
 	}
 }
 
+// As above, while the preStop hook of the sidecar runs: the pod's end begins with the hook, in second 10, and the hook takes five seconds. A probe
+// that fails only when the sidecar, which ends at once, has ended is no reason for the event.
+func TestASidecarsProbeDuringItsHook(t *testing.T) {
+	for from, class := range map[time.Duration]string{
+		13 * time.Second: classAskedInTheEnd,
+		18 * time.Second: "event Warning Unhealthy Liveness spec.initContainers{sidecar}: upstream one, Wherry none",
+	} {
+		c := withSidecar()
+		c.Spec.InitContainers[0].LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{}}, FailureThreshold: 1}
+		c.Plays = map[string][]Play{
+			"main-0": {{Exits: true, Runs: 9 * time.Second}},
+			"side-0": {{Fails: map[string]Window{"liveness": {From: from}}, Slow: map[string]time.Duration{"preStop": 5 * time.Second}}},
+		}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.Calls = l.Calls[:1]
+			l.runs(0.1, "side-0", 0)
+			l.runs(1, "main-0", 0)
+			l.call(10, Call{Verb: "ExecSync", Command: "preStop", Container: "side-0"})
+			l.call(15, Call{Verb: "StopContainer", Container: "side-0", Timeout: 25})
+			l.call(15, Call{Verb: "StopPodSandbox"})
+		}
+		u.Events["Warning Unhealthy Liveness spec.initContainers{side-0}"] = Event{Count: 1, Message: "Liveness probe failed: liveness fails\n"}
+		want(t, Compare(c, u.Trace, w.Trace), class)
+	}
+}
+
 // If the agents restart at about the time when a probe reaches its failureThreshold, the case has a Crossing.
 func TestARestartBesideAFailureIsCrossed(t *testing.T) {
 	for at, crossed := range map[float64]bool{12.5: true, 20: false} {

@@ -132,7 +132,7 @@ const sends = 300 * time.Millisecond
 // shortly before the deletion, because the slower agent may not report them. The last values are compared elsewhere (fields).
 func (d *differ) lasting(t *Trace, spans []span) (out []string) {
 	for _, s := range spans {
-		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)
+		soon := s.since.After(t.Deleted.Add(-max(late, d.behind(t, s.since)))) && s.since.Before(t.Deleted)
 		if s.lasts >= settled+sends && !soon && d.early(t, s.since) {
 			out = append(out, s.value)
 		}

@@ -227,6 +227,31 @@ func (d *differ) lag(name string, attempt uint32) time.Duration {
 	return max(0, u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created))
 }
 
+// behind returns how long before the pod's deletion a value of Wherry's must begin so that upstream's kubelet, too, reports it early enough to be
+// compared: the lag with which the kubelet made the last restart before the time at, and the time in which it sees and shows what follows. It
+// returns 0 if that restart has no lag, and for a trace of upstream's kubelet.
+func (d *differ) behind(t *Trace, at time.Time) time.Duration {
+	if t != d.wherry {
+		return 0
+	}
+	var last *instance
+	lag := time.Duration(0)
+	for _, name := range d.c.containers() {
+		for attempt, in := range t.instances(name) {
+			if in.began.Before(at) && (last == nil || in.began.After(last.began)) {
+				last, lag = in, 0
+				if attempt%lifeAttempts > 0 { // only a restart has a back-off, which upstream's kubelet lengthens
+					lag = d.lag(name, attempt)
+				}
+			}
+		}
+	}
+	if lag == 0 {
+		return 0
+	}
+	return lag + listed + settled + sends
+}
+
 // atTheEnd reports whether an agent started an instance so shortly before the end of the pod's life that the other agent, which may be
 // slower (see patience), may not have had the time to start it.
 func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {

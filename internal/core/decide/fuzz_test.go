@@ -341,7 +341,7 @@ func (s *bytesSource) podMemory(m *decide.Memory) {
 		m.Stop = &decide.Stop{Reason: "Evicted", Rejected: s.rare(), AtOnce: s.rare()}
 	}
 	if s.rare() {
-		m.Ends = []decide.End{{Name: "app", ID: "app4", Cause: pod.CauseLiveness, Began: s.time(), Grace: time.Duration(s.n(50)) * time.Second}}
+		m.Ends = []decide.End{{Name: "app", ID: "app4", Cause: pod.CauseLiveness, Began: s.time(), Decided: s.time(), Grace: time.Duration(s.n(50)) * time.Second}}
 	}
 	for range s.n(3) {
 		m.Retry = append(m.Retry, decide.Retry{Op: pod.Op(s.n(14)), Until: s.time(), ID: []string{"", "sb2"}[s.n(2)]})

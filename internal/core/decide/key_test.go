@@ -151,6 +151,7 @@ func (k *keyer) memory(m *decide.Memory) {
 		k.str(string(e.Cause))
 		k.num(int64(e.Grace))
 		k.rel(e.Began)
+		k.rel(e.Decided)
 	}
 	for i := range m.Containers {
 		c := &m.Containers[i]

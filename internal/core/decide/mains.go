@@ -128,7 +128,7 @@ func (t *turn) mainsEnded() bool {
 			continue
 		}
 		if inst.State == pod.StateCreated || t.alive(inst) ||
-			StartsAgain(&t.in.Pod.Spec, c, t.memory(c.Name), inst.ID, exitCode(inst)) {
+			StartsAgain(&t.in.Pod.Spec, c, t.in.Memory, inst, exitCode(inst)) {
 			return false
 		}
 	}

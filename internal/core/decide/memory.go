@@ -285,7 +285,9 @@ func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 		m.StopBegan = now
 	}
 	for i := range m.Ends {
-		m.Ends[i].Began = now
+		if m.Ends[i].Began = now; m.Ends[i].Decided.After(now) {
+			m.Ends[i].Decided = time.Time{}
+		}
 	}
 	if m.StartTime.After(now) {
 		m.StartTime = now

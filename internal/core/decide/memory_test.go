@@ -299,7 +299,10 @@ func loaded(at time.Time) *decide.Memory {
 	kept := decide.Memory{
 		Grant:      decide.Grant{Admitted: true, StartTime: epoch.Add(time.Minute)},
 		PodSettled: decide.PodSettled{StopBegan: epoch.Add(2 * time.Minute), StopGrace: time.Minute},
-		Ends:       decide.Ends{{Name: "late", ID: "late-0", Cause: pod.CauseLiveness, Began: epoch.Add(time.Minute), Grace: time.Minute}},
+		Ends: decide.Ends{
+			{Name: "late", ID: "late-0", Cause: pod.CauseLiveness, Began: epoch.Add(time.Minute), Grace: time.Minute, Decided: epoch.Add(-time.Minute)},
+			{Name: "early", ID: "early-0", Cause: pod.CauseLiveness, Began: epoch.Add(time.Hour), Grace: time.Minute, Decided: epoch.Add(time.Hour)},
+		},
 	}
 	kept.Ensure("soon").CrashUntil = epoch.Add(-time.Hour + pol.BackOffMax)
 	kept.Ensure("late").CrashUntil = epoch.Add(3 * time.Minute)

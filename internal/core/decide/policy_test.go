@@ -178,20 +178,33 @@ func TestEndReported(t *testing.T) {
 }
 
 // TestStartsAgain checks StartsAgain with the restart policy Never: it is true only for the instance in ReplacedID, which the agent itself
-// ended in order to start the container again. A container without an instance (an empty ID) does not match an empty ReplacedID.
+// ended in order to start the container again, and which had not ended before a probe of it failed. A container without an instance (an empty ID) does not match an empty ReplacedID.
 func TestStartsAgain(t *testing.T) {
 	t.Parallel()
 	never := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever}
-	c, cm := &v1.Container{Name: "app"}, &decide.ContainerMemory{Name: "app"}
-	if decide.StartsAgain(never, c, cm, "", 1) {
+	c, m := &v1.Container{Name: "app"}, &decide.Memory{Containers: []decide.ContainerMemory{{Name: "app"}}}
+	if decide.StartsAgain(never, c, m, &pod.Container{}, 1) {
 		t.Error("a container without an instance starts again")
 	}
-	cm.ReplacedID = "app-0"
-	if !decide.StartsAgain(never, c, cm, "app-0", 0) || decide.StartsAgain(never, c, cm, "app-1", 0) {
+	first, second := &pod.Container{ID: "app-0"}, &pod.Container{ID: "app-1"}
+	m.Containers[0].ReplacedID = "app-0"
+	if !decide.StartsAgain(never, c, m, first, 0) || decide.StartsAgain(never, c, m, second, 0) {
 		t.Error("only the instance that was ended for it starts again")
 	}
-	if always := (&v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways}); !decide.StartsAgain(always, c, cm, "app-1", 0) {
+	if always := (&v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways}); !decide.StartsAgain(always, c, m, second, 0) {
 		t.Error("the restart policy does not count")
+	}
+	for cause, again := range map[pod.Cause]bool{pod.CauseLiveness: false, pod.CauseStartup: false, pod.CauseChanged: true} {
+		m.Ends = decide.Ends{{Name: "app", ID: "app-0", Cause: cause, Decided: epoch}}
+		if first.FinishedAt = epoch.Add(-time.Millisecond); decide.StartsAgain(never, c, m, first, 0) != again {
+			t.Errorf("%s: an instance that had ended before starts again: %t, want %t", cause, !again, again)
+		}
+		if first.FinishedAt = epoch; !decide.StartsAgain(never, c, m, first, 0) {
+			t.Errorf("%s: an instance that ended after that does not start again", cause)
+		}
+		if first.FinishedAt = (time.Time{}); !decide.StartsAgain(never, c, m, first, 0) {
+			t.Errorf("%s: an instance whose end has no time does not start again", cause)
+		}
 	}
 }
 

@@ -176,7 +176,7 @@ func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
 	if own := t.in.Probed.Of(c).Failed.Grace; r.grace == graceProbe && own != nil {
 		whole = pod.Seconds(*own)
 	}
-	t.plan.Ends = append(t.plan.Ends, End{Name: c.Name, ID: c.ID, Cause: cause, Began: t.in.Now, Grace: whole})
+	t.plan.Ends = append(t.plan.Ends, End{Name: c.Name, ID: c.ID, Cause: cause, Began: t.in.Now, Grace: whole, Decided: t.in.Now})
 	return whole
 }
 
@@ -186,6 +186,9 @@ type End struct {
 	Cause    pod.Cause
 	Began    time.Time
 	Grace    time.Duration
+	// Decided is when an agent first decided to end the instance. For the next agent the grace period begins anew (see Load), but Decided stays.
+	// Zero: not known.
+	Decided time.Time `json:",omitzero"`
 }
 
 // left returns the rest of the grace period. Even if the clock was set back, it returns no more than the whole grace period.
@@ -226,6 +229,12 @@ func (e *Ends) removed(id string) {
 
 func (e *Ends) replaced(name string) {
 	*e = slices.DeleteFunc(*e, func(end End) bool { return end.Name == name })
+}
+
+// tooLate reports whether an instance had ended by itself before the agent began to end it because a probe failed. The agent hears of an end a
+// moment later, and in that moment a probe over the network fails, because nothing listens any more.
+func (e Ends) tooLate(inst *pod.Container) bool {
+	return e.Unhealthy(inst.ID) && !inst.FinishedAt.IsZero() && inst.FinishedAt.Before(e.of(inst.ID).Decided)
 }
 
 // replace plans that a container which is being ended starts again, if the cause's rule overrides the restart policy. It ignores
@@ -270,7 +279,7 @@ func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory,
 	case replaced && !crash(cause):
 		why = WhyRestartChanged
 	case MayRestart(&t.in.Pod.Spec, c, exitCode(inst)):
-	case replaced:
+	case replaced && !t.in.Memory.Ends.tooLate(inst):
 		why = WhyRestartEnded
 	default:
 		return stepWait
@@ -281,11 +290,13 @@ func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory,
 	return t.start(c, cm, why, hold)
 }
 
-// StartsAgain reports whether a container that ended will be started again, because the agent ended it in order to start it again, or
-// because its restart policy demands it.
-func StartsAgain(spec *v1.PodSpec, c *v1.Container, cm *ContainerMemory, id string, exitCode int32) bool {
-	if _, replaced := cm.replaced(id); replaced {
-		return true
+// StartsAgain reports whether a container whose instance inst ended will be started again, because the agent ended it in order to start it again,
+// or because its restart policy demands it.
+func StartsAgain(spec *v1.PodSpec, c *v1.Container, m *Memory, inst *pod.Container, exitCode int32) bool {
+	if cm := m.Container(c.Name); cm != nil && !m.Ends.tooLate(inst) {
+		if _, replaced := cm.replaced(inst.ID); replaced {
+			return true
+		}
 	}
 	return MayRestart(spec, c, exitCode)
 }

@@ -344,7 +344,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 			return
 		}
 		final = !decide.MayRestart(&d.Pod.Spec, c, code)
-		if final && (inst == nil || !decide.StartsAgain(&d.Pod.Spec, c, x.cm, inst.ID, code)) {
+		if final && (inst == nil || !decide.StartsAgain(&d.Pod.Spec, c, d.Memory, inst, code)) {
 			return
 		}
 	}
