@@ -30,18 +30,25 @@ func (u purpose) String() string {
 // *partly remembers and logs nothing.
 type partly struct {
 	log *slog.Logger
+	// present reports whether forget will still be called for a pod. It is called with mu held.
+	present func(types.UID) bool
 
 	mu   sync.Mutex
 	pods map[types.UID]purpose // a set of purposes for each pod
 }
 
 // note records the result of a measurement of a pod; a nil err means that it was complete. The log names a pod when its measurements begin
-// to be incomplete, and when they are complete again. A measurement that was broken off, because the agent ends, says nothing.
+// to be incomplete, and when they are complete again. A measurement that was broken off, because the agent ends, says nothing, and neither does
+// one of a pod that has gone meanwhile.
 func (m *partly) note(p *v1.Pod, why purpose, err error) {
 	if m == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	m.mu.Lock()
+	if !m.present(p.UID) {
+		m.mu.Unlock()
+		return
+	}
 	was := m.pods[p.UID]
 	now := was &^ why
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/evict"
 	"github.com/wherry-node/wherry/internal/edge/stats"
@@ -20,7 +21,8 @@ import (
 func TestMeasurementsInPartAreSaid(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	m := &partly{log: slog.New(slog.NewTextHandler(&text, nil))}
+	gone := map[types.UID]bool{}
+	m := &partly{log: slog.New(slog.NewTextHandler(&text, nil)), present: func(uid types.UID) bool { return !gone[uid] }}
 	web, db := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db", UID: "2"}}
 	slow := fmt.Errorf("volume %q: %w", "data", context.DeadlineExceeded)
 	for i, c := range []struct {
@@ -53,15 +55,20 @@ func TestMeasurementsInPartAreSaid(t *testing.T) {
 			t.Errorf("%d: the metric is %v, want %v", i, n, c.count)
 		}
 	}
+	gone["2"] = true
 	if m.forget("2"); m.count() != 0 {
 		t.Error("a pod that is gone is counted")
+	}
+	text.Reset()
+	if m.note(db, forLimits, slow); m.count() != 0 || text.Len() > 0 {
+		t.Errorf("a pod that went while it was measured is counted, or logged: %q", text.String())
 	}
 }
 
 // Logs that could be measured in part only are marked in the usage of the pod.
 func TestLogsThatCouldNotBeMeasuredAreMarked(t *testing.T) {
 	t.Parallel()
-	a := &Agent{platform: &platform{volumes: walked{}}, partly: &partly{log: slog.New(slog.DiscardHandler)}}
+	a := &Agent{platform: &platform{volumes: walked{}}, partly: &partly{log: slog.New(slog.DiscardHandler), present: func(types.UID) bool { return true }}}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "1"}}
 	u := a.diskUsageOf(t.Context(), p, stats.PodDisk{Logs: stats.Space{Bytes: 111}, NoLogs: true, Err: errors.New("not readable")})
 	if !u.NoLogs || u.NoVolumes || u.Logs != (evict.Disk{Bytes: 111}) || a.partly.count() != 1 {

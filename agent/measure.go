@@ -76,8 +76,12 @@ func (a *Agent) buildMetrics() error {
 			catalogue.MemoryKept = a.memoryKept
 		}
 	}
+	catalogue.ContainerLogs = a.logSizes
 	if a.deps.Client != nil {
 		catalogue.Startup = a.startupTimes()
+		if gates(&a.cfg).Enabled("PodCertificateRequest") {
+			catalogue.PodCertificates = a.certificateCounts
+		}
 	}
 	var err error
 	if a.metrics, err = stats.NewMetrics(catalogue); err != nil {
@@ -120,6 +124,25 @@ func (a *Agent) volumeCounts() (out []stats.VolumeCount) {
 	return out
 }
 
+// logSizes returns the last measurements of the logs of containers.
+func (a *Agent) logSizes() []stats.ContainerLogs {
+	if !a.built.Load() {
+		return nil
+	}
+	return a.stats.LogSizes()
+}
+
+// certificateCounts counts the certificates that the volumes of pods project.
+func (a *Agent) certificateCounts() (out []stats.PodCertificates) {
+	if !a.built.Load() || a.platform.certified == nil {
+		return nil
+	}
+	for _, c := range a.platform.certified() {
+		out = append(out, stats.PodCertificates(c))
+	}
+	return out
+}
+
 // buildStats wires the statistics that are measured on request.
 func (a *Agent) buildStats() error {
 	hung := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "wherry_hung_pods", Help: "Pods for which the runtime does not answer"},
@@ -127,7 +150,7 @@ func (a *Agent) buildStats() error {
 	if err := a.deps.Metrics.Register(hung); err != nil {
 		return fmt.Errorf("register wherry_hung_pods: %w", err)
 	}
-	a.partly = &partly{log: a.log}
+	a.partly = &partly{log: a.log, present: func(uid types.UID) bool { return a.loop.Worker(uid) != nil }}
 	if err := a.deps.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "wherry_pods_measured_in_part", Help: "Pods whose data on disk could be measured in part only when it was last measured for an eviction or for the pod's limits",
 	}, a.partly.count)); err != nil {

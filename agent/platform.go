@@ -52,7 +52,8 @@ type platform struct {
 	enforcement *enforcement // the limits of the cgroups above those of pods; nil on simulated machines
 	ids         *userns.Ranges
 	objects     referrer
-	local       *objects.Local // ConfigMaps and Secrets that came with manifests
+	certified   func() []objects.CertificateCount // counts the certificates that pods project; nil: there is no API server
+	local       *objects.Local                    // ConfigMaps and Secrets that came with manifests
 	missing     func(p *v1.Pod) []string
 	hasLocal    func(kind, namespace, name string) bool
 	images      *image.Images
@@ -111,6 +112,9 @@ func (a *Agent) buildPlatform() error {
 	}
 	refs := referents.New(named)
 	g := &platform{objects: refs, local: named.Local, missing: refs.Missing(), hasLocal: refs.Has}
+	if named.API != nil {
+		g.certified = named.API.CertificateCounts
+	}
 	a.platform = g
 	g.images = a.images(g)
 	g.dialer = a.deps.Dialer
@@ -164,9 +168,18 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	a.opened.closes = append(a.opened.closes, real.Close)
 	g.machine, g.signals = real, real.Signals
 	if registry := a.buildVolumes(g, a.cfg.RootDir, host, csi.Socket, refresh); registry != nil {
-		g.drivers = append(g.drivers, part{name: "plugins", run: plugin.New(plugin.Config{
+		watcher := plugin.New(plugin.Config{
 			Dir: filepath.Join(a.cfg.RootDir, "plugins_registry"), Handlers: map[string]plugin.Handler{drivers.PluginType: registry}, Log: a.log,
-		}).Run})
+		})
+		if err := stats.RegisterPlugins(a.deps.Metrics, func() (all []stats.PluginSocket) {
+			for _, s := range watcher.Sockets() {
+				all = append(all, stats.PluginSocket(s))
+			}
+			return all
+		}); err != nil {
+			return err
+		}
+		g.drivers = append(g.drivers, part{name: "plugins", run: watcher.Run})
 	}
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans

@@ -35,7 +35,7 @@ func (a *Agent) openPodsAPI(context.Context) error {
 // buildPodsAPI wires the Pods API, which programs of the machine use to list and watch the pods of the node.
 func (a *Agent) buildPodsAPI() error {
 	if a.deps.PodsAPI != nil && gates(&a.cfg).Enabled("PodsAPI") {
-		a.podsAPI = podsapi.New(nodePods{a})
+		a.podsAPI = podsapi.New(nodePods{a}, a.metrics.PodWatchEnded)
 	}
 	return nil
 }

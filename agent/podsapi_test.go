@@ -37,7 +37,7 @@ func TestThePodsAPIOutlivesAConnectionThatCannotBeAccepted(t *testing.T) {
 	t.Parallel()
 	l := &shortOfMemory{second: make(chan struct{}), closed: make(chan struct{})}
 	a := &Agent{log: slog.New(slog.DiscardHandler), deps: Deps{PodsAPI: l}}
-	a.podsAPI = podsapi.New(nodePods{a})
+	a.podsAPI = podsapi.New(nodePods{a}, func() {})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.servePodsAPI(ctx) }()

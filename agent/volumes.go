@@ -19,7 +19,7 @@ import (
 func (a *Agent) buildVolumes(g *platform, root string, host volume.Host, dial csi.Dial, refresh func(types.UID)) *drivers.Drivers {
 	cfg := volume.Config{
 		RootDir: root, Host: host, Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
-		Operated: a.volumeOperated,
+		Operated: a.volumeOperated, Measured: a.metrics.VolumeMeasured,
 	}
 	if a.deps.Client == nil {
 		g.volumes = volume.New(cfg)
@@ -44,7 +44,7 @@ func (a *Agent) buildVolumesInMemory(g *platform, refresh func(types.UID)) {
 		g.volumes = volume.NewInMemory(cfg)
 		return
 	}
-	cfg.Host, cfg.Disk, cfg.Log, cfg.Operated = &m.memory, m.memory.Files, a.log, a.volumeOperated
+	cfg.Host, cfg.Disk, cfg.Log, cfg.Operated, cfg.Measured = &m.memory, m.memory.Files, a.log, a.volumeOperated, a.metrics.VolumeMeasured
 	registry, begin := a.withDrivers(g, &cfg, drivers.Config{Local: m.localDriver})
 	volumes := volume.NewInMemory(cfg)
 	g.volumes = volumes
@@ -86,4 +86,7 @@ func (a *Agent) withDrivers(g *platform, cfg *volume.Config, dcfg drivers.Config
 // volumeOperated counts an operation on a volume.
 func (a *Agent) volumeOperated(op volume.Operation) {
 	a.metrics.VolumeOperated(op.Plugin, op.Name, op.Migrated, op.Took, op.Err)
+	if op.Overall > 0 {
+		a.metrics.VolumeMounted(op.Plugin, op.Overall)
+	}
 }

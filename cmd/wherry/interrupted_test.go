@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/internal/cli/podctl"
@@ -96,5 +98,24 @@ func TestABootstrapKubeconfigReplacesNoOtherFile(t *testing.T) {
 		if err := checkBootstrapFile(file); err == nil || !strings.Contains(err.Error(), "choose another name") {
 			t.Errorf("%s: error %v, want that the file is not replaced", name, err)
 		}
+	}
+}
+
+// A bootstrap kubeconfig may go to a pipe, for example to a command that copies it to the node. The check does not wait for somebody who writes there.
+func TestABootstrapKubeconfigMayGoToAPipe(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- checkBootstrapFile(pipe) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the check reads from the pipe")
 	}
 }

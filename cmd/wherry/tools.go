@@ -134,8 +134,15 @@ func newTokenCreate() *cobra.Command {
 const bootstrapUser = "kubelet-bootstrap"
 
 // checkBootstrapFile returns an error if writeBootstrap would replace a file that it has not written, for example the kubeconfig of an administrator.
+// A pipe or device has nothing to replace, and must not be read: that could take for ever.
 func checkBootstrapFile(file string) error {
-	if st, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) || err == nil && st.Mode().IsRegular() && st.Size() == 0 {
+	st, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("--bootstrap-kubeconfig: %w", err)
+	case !st.Mode().IsRegular(), st.Size() == 0:
 		return nil
 	}
 	c, err := clientcmd.LoadFromFile(file)

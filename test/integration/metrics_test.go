@@ -38,7 +38,7 @@ func (s *space) pages() map[string]*dto.MetricFamily {
 }
 
 // A real node that has done a bit of everything has all metrics that the dashboards and alerts of kubernetes-mixin use, and the metrics that only a real machine can have: of
-// certificates, cgroups, the start of the node and the reviews by the API server.
+// certificates, cgroups, logs, mounts, the start of the node and the reviews by the API server.
 func TestMetricsOfARealNode(t *testing.T) {
 	s := newSpace(t)
 	s.pod("a", `
@@ -67,7 +67,8 @@ containers:
 	s.event("lacks", "FailedMount", "nosuch")
 	s.event("nowhere", "Failed", "registry.invalid")
 	s.ended("grows", v1.PodFailed)
-	time.Sleep(3 * time.Second) // probes and the runtime's statistics exist only after some seconds
+	time.Sleep(3 * time.Second)                                                        // probes and the runtime's statistics exist only after some seconds
+	s.kubectl("get", "--raw", "/api/v1/nodes/"+s.env.node.Name+"/proxy/stats/summary") // measures the logs, which /metrics does not
 	pages := s.pages()
 	has := func(name string) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Keys(pages)), func(at string) bool { return strings.HasSuffix(at, " "+name) })
@@ -97,6 +98,7 @@ containers:
 		"kubelet_cgroup_version", "kubelet_cgroup_manager_duration_seconds", "kubelet_pod_start_sli_duration_seconds", "kubelet_node_startup_duration_seconds",
 		"kubelet_node_startup_pre_kubelet_duration_seconds", "apiserver_delegated_authz_request_total", "rest_client_request_size_bytes",
 		"rest_client_rate_limiter_duration_seconds", "kubelet_working_pods", "kubernetes_feature_enabled", "machine_cpu_cores",
+		"kubelet_container_log_filesystem_used_bytes", "kubelet_volume_metric_collection_duration_seconds", "volume_operation_total_seconds",
 	} {
 		if !has(name) {
 			t.Errorf("the node does not serve %s", name)

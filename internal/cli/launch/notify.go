@@ -11,7 +11,7 @@ import (
 
 const (
 	// startsFor is how long a service manager waits for a start. After that, the agent reports that it is ready although it is
-	// still starting, because a person may have to approve a certificate, and a machine's boot must not wait for that.
+	// still starting, because a disk or a runtime may take long to answer, and a machine's boot must not wait for that.
 	startsFor = 20 * time.Second
 	// reportEvery is how often the status line is renewed.
 	reportEvery = 10 * time.Second

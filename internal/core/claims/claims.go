@@ -143,7 +143,9 @@ func Exclusive(claim *v1.PersistentVolumeClaim) bool {
 	return slices.Contains(claim.Spec.AccessModes, v1.ReadWriteOncePod)
 }
 
-// InUse is the error for an exclusive claim that another pod of this node still uses.
+// InUse is the error for an exclusive claim that another pod of this node still uses. People and upstream's tests look for the words of upstream's
+// kubelet in the event, so the error has those too.
 func InUse(claim string, other string) error {
-	return lacks(pod.LackTurn, "persistentvolumeclaim %q has access mode ReadWriteOncePod, and pod %s of this node still uses it: waits for the end of that pod", claim, other)
+	return lacks(pod.LackTurn, "persistentvolumeclaim %q: volume uses the ReadWriteOncePod access mode and is already in use by another pod: pod %s of this node still uses it, "+
+		"and has to end first", claim, other)
 }

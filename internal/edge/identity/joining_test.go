@@ -123,6 +123,63 @@ func TestRequestsWaitForTheIdentity(t *testing.T) {
 	end()
 }
 
+// Somebody deletes the node's certificate request, or the cluster does because it is old. The API server still answers and has not accepted the node,
+// so what is known about that stays, while the node asks again.
+func TestADeletedRequestIsNoSilentServer(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	n := newNode(t, a)
+	var said reasons
+	j, end := n.joins(t, said.add)
+	defer end()
+	n.log.wait(t, 1, "kubectl certificate approve node-csr-")
+	a.change(a.remove)
+	n.log.wait(t, 2, "kubectl certificate approve node-csr-")
+	if said.has("") {
+		t.Errorf("the API server's refusals: %q", said.all)
+	}
+	a.change(a.sign)
+	if err := ask(t, j)(soon(t), "none"); !apierrors.IsNotFound(err) || !said.has("") {
+		t.Errorf("after the approval: %v, refusals %q", err, said.all)
+	}
+}
+
+// Somebody sets the clock, or gives the node a kubeconfig, while nobody approves the node's certificate request. The node needs the certificate no more.
+func TestAKubeconfigEndsTheWaitForTheApproval(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	n := newNode(t, a)
+	var said reasons
+	j, end := n.joins(t, said.add)
+	defer end()
+	n.log.wait(t, 1, "kubectl certificate approve node-csr-")
+	a.kubeconfig(t, n.cfg.Kubeconfig, a.token, a.ca)
+	short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := ask(t, j)(short, "none"); !apierrors.IsNotFound(err) || !said.has("") {
+		t.Errorf("with a kubeconfig: %v, refusals %q", err, said.all)
+	}
+}
+
+// Somebody gives the node a kubeconfig while the API server refuses its bootstrap token. The refusal does not count any more then.
+func TestARefusalEndsWithTheKubeconfig(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	n := newNode(t, a)
+	a.kubeconfig(t, n.cfg.BootstrapKubeconfig, "abcdef.wrong", a.ca)
+	var said reasons
+	j, end := n.joins(t, said.add)
+	defer end()
+	n.log.wait(t, 1, "does not accept the credentials in")
+	if !said.has("does not accept the credentials in") || said.has("") {
+		t.Errorf("before: %q", said.all)
+	}
+	a.kubeconfig(t, n.cfg.Kubeconfig, a.token, a.ca)
+	if err := ask(t, j)(soon(t), "none"); !apierrors.IsNotFound(err) || !said.has("") {
+		t.Errorf("with a kubeconfig: %v, refusals %q", err, said.all)
+	}
+}
+
 // Somebody corrects the address of the API server in the bootstrap kubeconfig while the agent runs: requests that wait go to the right one.
 func TestRequestsGoToTheCorrectedServer(t *testing.T) {
 	t.Parallel()

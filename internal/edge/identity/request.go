@@ -61,7 +61,8 @@ type request struct {
 	failing *failure
 	failed  func()      // called after each failed try; may be nil
 	refused func(error) // BootstrapConfig.Refused; may be nil
-	// needless reports, after a failed try, that the node needs no certificate any more; nil: it always needs one.
+	// needless reports, after a failed try and from time to time while the request waits, that the node needs no certificate any more; nil: it always
+	// needs one.
 	needless func() bool
 	// client makes a client for one attempt, because credentials may have changed since the last attempt. done releases
 	// it.
@@ -94,6 +95,8 @@ func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 		switch {
 		case err == nil:
 			return pair, nil
+		case errors.Is(err, errNeedless):
+			return nil, errNeedless
 		case isLocal && r.final:
 			return nil, local.err
 		case errors.Is(err, errAnew):
@@ -105,14 +108,16 @@ func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 			return nil, ctx.Err()
 		}
 		if r.needless != nil && r.needless() {
+			r.notice(nil)
 			return nil, errNeedless
 		}
 	}
 }
 
-// notice calls refused with the error of a try: a reason only if the API server has answered that it does not accept the node.
+// notice calls refused with the error of a try: a reason only if the API server has answered that it does not accept the node. A request that
+// is gone says nothing new: the API server answers, and has not accepted the node.
 func (r *request) notice(err error) {
-	if r.refused == nil {
+	if r.refused == nil || errors.Is(err, errAnew) {
 		return
 	}
 	if !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err) {
@@ -231,6 +236,9 @@ func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]b
 		}
 		if err := r.untilChange(ctx, c, csr); err != nil {
 			return nil, err
+		}
+		if r.needless != nil && r.needless() {
+			return nil, errNeedless
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 
 // Pods returns the static pods of the sources and the mirrors in the API. Its methods are cheap and may be called at any time.
 type Pods interface {
-	// Static returns the static pod and the mirror of a full name; each may be nil.
-	Static(fullName string) (static, mirror *v1.Pod)
+	// Static returns the static pods of a full name, in an order that stays the same, and the mirror; nil: there is none.
+	Static(fullName string) (statics []*v1.Pod, mirror *v1.Pod)
 	// StaticNames returns the full names of all static pods and mirrors.
 	StaticNames() []string
 	// Unwanted reports whether no source has a pod any more. It returns false while a source that may have the pod has not answered.
@@ -203,7 +203,8 @@ func (m *Mirrors) work() {
 		n.stop()
 		m.mu.Unlock()
 
-		static, mirror := m.cfg.Pods.Static(fullName)
+		statics, mirror := m.cfg.Pods.Static(fullName)
+		static := m.counts(fullName, statics, mirror)
 		if last := n.last; last != "" && (mirror == nil || mirror.UID != last) {
 			m.cfg.Gone(last)
 			n.gone = time.Now()
@@ -220,6 +221,9 @@ func (m *Mirrors) work() {
 		if mirror != nil || again <= 0 {
 			again, err = m.reconcile(fullName, static, mirror)
 		}
+		if len(statics) > 1 && again <= 0 {
+			again = waitAgain // nothing reports that the one has ended and the other one runs
+		}
 
 		m.mu.Lock()
 		m.after(fullName, n, again, err)
@@ -229,6 +233,24 @@ func (m *Mirrors) work() {
 		}
 		m.mu.Unlock()
 	}
+}
+
+// counts returns the static pod that the mirror of a name has to show; nil: there is none. If several sources have a pod of this name, only one of them
+// runs, and the others wait for its end. If none runs, that is the pod that the present mirror shows, or else the first.
+func (m *Mirrors) counts(fullName string, statics []*v1.Pod, mirror *v1.Pod) *v1.Pod {
+	var shown *v1.Pod
+	for _, s := range statics {
+		if len(statics) > 1 && !m.cfg.Ends(fullName, s.UID) && m.cfg.Ends(fullName, "") {
+			return s
+		}
+		if mirror != nil && pod.Mirrors(mirror, s) {
+			shown = s
+		}
+	}
+	if shown == nil && len(statics) > 0 {
+		return statics[0]
+	}
+	return shown
 }
 
 // after schedules the next check of a name if the name waits for something or if reconcile has failed. The lock is held.

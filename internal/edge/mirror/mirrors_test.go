@@ -26,9 +26,11 @@ type blind struct {
 	creates int
 }
 
-func (b *blind) Static(string) (static, mirror *v1.Pod) { return b.static, nil }
-func (b *blind) StaticNames() []string                  { return []string{pod.RefOf(b.static).FullName()} }
-func (b *blind) Unwanted(pod.Ref) bool                  { return false }
+func (b *blind) Static(string) (statics []*v1.Pod, mirror *v1.Pod) { return []*v1.Pod{b.static}, nil }
+func (b *blind) StaticNames() []string {
+	return []string{pod.RefOf(b.static).FullName()}
+}
+func (b *blind) Unwanted(pod.Ref) bool { return false }
 
 func (b *blind) Create(_ context.Context, p *v1.Pod, _ metav1.CreateOptions) (*v1.Pod, error) {
 	b.mu.Lock()
@@ -89,7 +91,7 @@ type shown struct {
 	deleted time.Time
 }
 
-func (s *shown) Static(string) (static, mirror *v1.Pod) {
+func (s *shown) Static(string) (statics []*v1.Pod, mirror *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return nil, s.mirror
@@ -126,4 +128,84 @@ func TestAMirrorIsRemovedAfterItsLastStatus(t *testing.T) {
 			t.Errorf("the mirror was deleted %s after its last status", late)
 		}
 	})
+}
+
+// twins is an API server that shows its one pod at once, and a node on which two sources have a static pod of one name.
+type twins struct {
+	shown
+	statics []*v1.Pod
+	runs    types.UID // the static pod that has something on the node; "": none
+}
+
+func (w *twins) Static(string) (statics []*v1.Pod, mirror *v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.statics, w.mirror
+}
+
+func (w *twins) Ends(_ string, but types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.runs != "" && w.runs != but
+}
+
+// image returns the image of the mirror; "": there is none.
+func (w *twins) image() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mirror == nil {
+		return ""
+	}
+	return w.mirror.Spec.Containers[0].Image
+}
+
+// If two sources have a static pod of one name, the mirror shows the one that runs, whichever has the smaller UID, also after somebody has deleted the
+// mirror. When the other one runs, the mirror shows that.
+func TestTheMirrorShowsTheStaticPodThatRuns(t *testing.T) {
+	t.Parallel()
+	static := func(uid types.UID) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns", UID: uid, Annotations: map[string]string{pod.AnnotationHash: "hash-" + string(uid)}},
+			Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "main", Image: "of-" + string(uid)}}},
+		}
+	}
+	for _, runs := range []types.UID{"a", "b"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &twins{statics: []*v1.Pod{static("a"), static("b")}, runs: runs}
+			m := New(Config{
+				API: func(string) API { return w }, Pods: w, Log: slog.New(slog.DiscardHandler), Ends: w.Ends, Gone: func(types.UID) {},
+				Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}} }, Owes: func(types.UID) bool { return false },
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = m.Run(ctx) })
+			shows := func(when string, runs types.UID) {
+				t.Helper()
+				time.Sleep(time.Minute)
+				if got := w.image(); got != "of-"+string(runs) {
+					t.Errorf("%s runs, %s: the mirror is %q", runs, when, got)
+				}
+			}
+			shows("at first", runs)
+			w.mu.Lock()
+			w.mirror = nil
+			w.mu.Unlock()
+			m.Look("ns/s")
+			shows("the mirror was deleted", runs)
+			other := w.statics[0].UID
+			if other == runs {
+				other = w.statics[1].UID
+			}
+			w.mu.Lock()
+			w.runs = ""
+			w.mu.Unlock()
+			shows("it has ended", runs)
+			w.mu.Lock()
+			w.runs = other
+			w.mu.Unlock()
+			shows("after the other", other)
+			cancel()
+			wg.Wait()
+		})
+	}
 }

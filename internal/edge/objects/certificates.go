@@ -336,8 +336,12 @@ func (r *certRequest) Apply(event watch.EventType, obj runtime.Object) (done boo
 			r.end(issued(req, r.key, time.Now()))
 			return true
 		case cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeDenied, cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
-			r.end(nil, fmt.Errorf("signer %q answered podcertificaterequest %q with %s: %s: %s (the pod keeps this answer: create another pod)",
-				req.Spec.SignerName, req.Name, cond.Type, cond.Reason, cond.Message))
+			answer := fmt.Errorf("signer %q answered podcertificaterequest %q with %s: %s: %s (the pod keeps this answer: create another pod)",
+				req.Spec.SignerName, req.Name, cond.Type, cond.Reason, cond.Message)
+			if cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeDenied {
+				answer = denial{answer}
+			}
+			r.end(nil, answer)
 			return true
 		}
 	}

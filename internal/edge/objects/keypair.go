@@ -64,6 +64,7 @@ func newKey(keyType string) (key, csr []byte, err error) {
 type credential struct {
 	key, chain     []byte
 	renew, expires time.Time // when to request the next certificate, and until when this one is valid
+	due            time.Time // the first value of renew, which later tries do not move
 }
 
 // bundle returns the key and the chain as one text; nil for no credential.
@@ -100,6 +101,7 @@ func issued(req *certificatesv1beta1.PodCertificateRequest, key []byte, now time
 	if soonest := now.Add(renewRetry); c.renew.Before(soonest) { // a signer whose clock is behind may name a time that has passed
 		c.renew = soonest
 	}
+	c.due = c.renew
 	return c, nil
 }
 
@@ -123,7 +125,8 @@ func adopted(have []byte, now time.Time) *credential {
 	if err != nil || belongs(key, leaf) != nil || !now.Before(leaf.NotAfter) {
 		return nil
 	}
-	return &credential{key: key, chain: chain, expires: leaf.NotAfter, renew: now.Add(spread(now, leaf.NotAfter))}
+	renew := now.Add(spread(now, leaf.NotAfter))
+	return &credential{key: key, chain: chain, expires: leaf.NotAfter, renew: renew, due: renew}
 }
 
 // readChain returns the certificates of a PEM text, without headers or text between them, and the first certificate as leaf.

@@ -84,11 +84,15 @@ type Watcher struct {
 	wg   sync.WaitGroup
 	dial func(ctx context.Context, socket string) (net.Conn, error)
 	read func() // called before the directory is read; only tests set it
+
+	mu         sync.Mutex
+	found      map[string]identity // the sockets that the last reading of the directory found, by path; nobody changes the map
+	registered map[string]bool     // the sockets whose plugins are registered, by path
 }
 
 // New returns a Watcher.
 func New(cfg Config) *Watcher {
-	return &Watcher{cfg: cfg, dial: func(ctx context.Context, socket string) (net.Conn, error) {
+	return &Watcher{cfg: cfg, registered: map[string]bool{}, dial: func(ctx context.Context, socket string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}}
@@ -142,6 +146,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 			w.read()
 		}
 		found, dirs := w.scan()
+		w.mu.Lock()
+		w.found = found
+		w.mu.Unlock()
 		w.update(ctx, sockets, found)
 		if !slices.Equal(dirs, followed) && ctx.Err() == nil {
 			followed = dirs
@@ -157,6 +164,40 @@ func (w *Watcher) Run(ctx context.Context) error {
 		case <-kernel.Errors():
 			drop(ctx, kernel)
 		}
+	}
+}
+
+// Socket is the socket of a plugin.
+type Socket struct {
+	Path string
+	// Present: the socket is in the directory. Registered: its plugin is registered. A plugin whose socket is gone stays registered until its
+	// Handler has deregistered it.
+	Present, Registered bool
+}
+
+// Sockets returns the sockets of all plugins, sorted by path. It does no IO: it returns what the last reading of the directory found.
+func (w *Watcher) Sockets() (all []Socket) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for path := range w.found {
+		all = append(all, Socket{Path: path, Present: true, Registered: w.registered[path]})
+	}
+	for path := range w.registered {
+		if _, present := w.found[path]; !present {
+			all = append(all, Socket{Path: path, Registered: true})
+		}
+	}
+	slices.SortFunc(all, func(a, b Socket) int { return strings.Compare(a.Path, b.Path) })
+	return all
+}
+
+func (w *Watcher) setRegistered(path string, registered bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if registered {
+		w.registered[path] = true
+	} else {
+		delete(w.registered, path)
 	}
 }
 
@@ -268,6 +309,8 @@ func (w *Watcher) keep(ctx, one context.Context, path string) {
 		p, err := w.register(one, path)
 		if err == nil {
 			w.cfg.Log.Info("plugin registered", "plugin", p.Name, "type", p.Type, "endpoint", p.Endpoint)
+			w.setRegistered(path, true)
+			defer w.setRegistered(path, false)
 			<-one.Done()
 			if ctx.Err() == nil && context.Cause(one) != errRemade {
 				w.cfg.Log.Info("the plugin's socket is gone", "plugin", p.Name, "socket", path)

@@ -325,7 +325,16 @@ func TestScanFollowsNoLinkOfAPlugin(t *testing.T) {
 func TestAPluginComesAndGoes(t *testing.T) {
 	t.Parallel()
 	dir, h := shortDir(t), newHandler()
-	start(t, newWatcher(dir, h))
+	w := newWatcher(dir, h)
+	start(t, w)
+	await := func(when string, want ...Socket) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); !slices.Equal(w.Sockets(), want); <-time.After(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the sockets are %+v, want %+v", when, w.Sockets(), want)
+			}
+		}
+	}
 	want := func(call string) {
 		t.Helper()
 		if got := <-h.calls; got != call {
@@ -334,8 +343,10 @@ func TestAPluginComesAndGoes(t *testing.T) {
 	}
 	path := filepath.Join(dir, "100%zz?#.sock")
 	a := &announcer{info: valid("n"), told: make(chan string, 8)}
+	await("at first")
 	stop := listen(t, unixListener(t, path), a)
 	want("+n")
+	await("registered", Socket{path, true, true})
 	// A new server creates its socket under another name and renames it to the path of the old one.
 	other := unixListener(t, path+".new")
 	other.(*net.UnixListener).SetUnlinkOnClose(false)
@@ -352,6 +363,7 @@ func TestAPluginComesAndGoes(t *testing.T) {
 	stop() // the old server removes the socket at its path, which is now the new server's socket
 	want("-m")
 	stopOther()
+	await("gone")
 }
 
 // A plugin whose registration fails is asked again, and a handler that hangs for one plugin delays no other.
@@ -370,7 +382,8 @@ func TestAPluginIsAskedAgain(t *testing.T) {
 		}
 		return nil
 	}
-	start(t, newWatcher(dir, h))
+	w := newWatcher(dir, h)
+	start(t, w)
 	a := &announcer{info: valid("hangs"), told: make(chan string, 8)}
 	listen(t, unixListener(t, filepath.Join(dir, "hangs.sock")), a)
 	<-hung
@@ -378,6 +391,9 @@ func TestAPluginIsAskedAgain(t *testing.T) {
 	listen(t, unixListener(t, filepath.Join(dir, "b.sock")), b)
 	if got := []string{<-b.told, <-b.told, <-h.calls}; !slices.Equal(got, []string{"not yet", "registered", "+b"}) {
 		t.Errorf("got %q", got)
+	}
+	if s := w.Sockets(); len(s) != 2 || s[1] != (Socket{filepath.Join(dir, "hangs.sock"), true, false}) {
+		t.Errorf("the sockets are %+v", s)
 	}
 	close(hung)
 	if got := []string{<-h.calls, <-a.told}; !slices.Equal(got, []string{"+hangs", "registered"}) {

@@ -37,8 +37,9 @@ const (
 // Server answers the requests of the Pods API. Its methods may be called concurrently. Create it with New.
 type Server struct {
 	podsv1alpha1.UnimplementedPodsServer
-	pods Pods
-	rate *rate.Limiter
+	pods   Pods
+	rate   *rate.Limiter
+	behind func()
 
 	sends sync.WaitGroup // the goroutines that send the events of watches
 
@@ -46,9 +47,10 @@ type Server struct {
 	watchers map[*watcher]bool
 }
 
-// New returns a Server of the pods of a node. It serves nothing until Serve is called.
-func New(pods Pods) *Server {
-	return &Server{pods: pods, rate: rate.NewLimiter(perSecond, burst), watchers: map[*watcher]bool{}}
+// New returns a Server of the pods of a node. It serves nothing until Serve is called. behind is called each time a watch ends because its client
+// is too far behind; it must not block.
+func New(pods Pods, behind func()) *Server {
+	return &Server{pods: pods, behind: behind, rate: rate.NewLimiter(perSecond, burst), watchers: map[*watcher]bool{}}
 }
 
 // Serve answers requests that arrive at the listener until ctx ends. Then it closes the listener, ends open watches with UNAVAILABLE or CANCELED,

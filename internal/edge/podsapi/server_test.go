@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ type node struct {
 	*testing.T
 	*podsapi.Server
 	client podsv1alpha1.PodsClient
+	behind atomic.Int64 // watches that ended because their client was too far behind
 
 	mu   sync.Mutex
 	pods map[types.UID]*v1.Pod
@@ -70,7 +72,7 @@ func withNode(t *testing.T, do func(n *node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{T: t, pods: map[types.UID]*v1.Pod{}}
-		n.Server = podsapi.New(n)
+		n.Server = podsapi.New(n, func() { n.behind.Add(1) })
 		l := bufconn.Listen(1 << 10)
 		ctx, end := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -283,7 +285,7 @@ func TestStalledWatcher(t *testing.T) {
 		change(0, 3700) // with the 300 fewer than 4,096: the clients may begin to read now, and miss nothing
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
-		if slow.err != nil || stalled.err != nil {
+		if slow.err != nil || stalled.err != nil || n.behind.Load() != 0 {
 			t.Errorf("the watches of clients that are not far behind: %v, %v", slow.err, stalled.err)
 		}
 		slow.end()
@@ -298,8 +300,8 @@ func TestStalledWatcher(t *testing.T) {
 		}
 		time.Sleep(365 * 24 * time.Hour)
 		synctest.Wait()
-		if status.Code(stalled.err) != codes.ResourceExhausted {
-			t.Errorf("the client that does not read: %v, want %v", stalled.err, codes.ResourceExhausted)
+		if behind := n.behind.Load(); status.Code(stalled.err) != codes.ResourceExhausted || behind != 1 {
+			t.Errorf("the client that does not read: %v, want %v; %d watches ended, want 1", stalled.err, codes.ResourceExhausted, behind)
 		}
 		fast.end()
 	})

@@ -44,6 +44,7 @@ func (s *Server) Changed(uid types.UID) {
 	for w := range s.watchers {
 		if len(w.changed) >= maxChanged && !w.changed[uid] {
 			close(w.behind)
+			s.behind()
 			delete(s.watchers, w)
 			continue
 		}

@@ -362,16 +362,18 @@ func (s *Set) Mirror(p *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// Static returns the static pod and the mirror of a full name; each may be nil.
-func (s *Set) Static(fullName string) (static, mirror *v1.Pod) {
+// Static returns the static pods of a full name, sorted by UID, and the mirror (nil: there is none). There are several static pods if several
+// sources have one of this name; at most one of them runs at a time.
+func (s *Set) Static(fullName string) (statics []*v1.Pod, mirror *v1.Pod) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, h := range s.pods {
-		if h.source != pod.SourceAPI && pod.RefOf(h.pod).FullName() == fullName && (static == nil || h.pod.UID < static.UID) {
-			static = h.pod
+		if h.source != pod.SourceAPI && pod.RefOf(h.pod).FullName() == fullName {
+			statics = append(statics, h.pod)
 		}
 	}
-	return static, s.mirrors[fullName]
+	slices.SortFunc(statics, func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	return statics, s.mirrors[fullName]
 }
 
 // StaticNames returns the full names of all static pods and mirrors.

@@ -176,7 +176,7 @@ func TestAStaticPodIsNotifiedOfItsMirrorsStatus(t *testing.T) {
 	if d := cmp.Diff([]string{full, full, full, full, "", full}, named); d != "" {
 		t.Errorf("names notified (-want +got):\n%s", d)
 	}
-	if p, m := s.Static(full); p != nil || m != nil || len(s.StaticNames()) != 0 {
+	if p, m := s.Static(full); len(p) != 0 || m != nil || len(s.StaticNames()) != 0 {
 		t.Errorf("left: %v %v", p, m)
 	}
 }

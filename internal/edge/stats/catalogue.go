@@ -36,6 +36,11 @@ type MetricsConfig struct {
 	// PersistentVolumes measures the persistent volumes of the node's pods, each claim once. It is called when the metrics are read; nil:
 	// kubelet_volume_stats_* are absent.
 	PersistentVolumes func() []Volume
+	// ContainerLogs returns how much disk the logs of containers use. It is called when the metrics are read, so it must not measure; nil:
+	// the metric is absent.
+	ContainerLogs func() []ContainerLogs
+	// PodCertificates counts the certificates that pods project. It is called when the metrics are read; nil: the metric is absent.
+	PodCertificates func() []PodCertificates
 	// Volumes counts the volumes of the node's pods, each plugin once. It is called when the metrics are read; nil: the metric is absent.
 	Volumes func() []VolumeCount
 	// CgroupVersion returns 1 or 2, or 0 if it is not known; nil: the metric is absent.
@@ -113,6 +118,12 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	}
 	if cfg.PersistentVolumes != nil {
 		all = append(all, collector{func(out sink) { countPersistentVolumes(cfg.PersistentVolumes(), out) }})
+	}
+	if cfg.ContainerLogs != nil {
+		all = append(all, collector{func(out sink) { countContainerLogs(cfg.ContainerLogs(), out) }})
+	}
+	if cfg.PodCertificates != nil {
+		all = append(all, collector{func(out sink) { countPodCertificates(cfg.PodCertificates(), out) }})
 	}
 	if cfg.Volumes != nil {
 		all = append(all, collector{func(out sink) { countVolumes(cfg.Volumes, out) }})

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 func TestCatalogue(t *testing.T) {
@@ -30,6 +32,10 @@ func TestCatalogue(t *testing.T) {
 		Volumes: func() []VolumeCount {
 			return []VolumeCount{{"kubernetes.io/secret", 2, 1}, {"kubernetes.io/csi:disks.example.com", 0, 1}}
 		},
+		ContainerLogs: func() []ContainerLogs {
+			return []ContainerLogs{{pod.Ref{Namespace: "ns", Name: "web", UID: "1"}, "main", 4096}}
+		},
+		PodCertificates:   func() []PodCertificates { return []PodCertificates{{"example.com/s", "fresh", 2}} },
 		PersistentVolumes: func() []Volume { return []Volume{{PVCNamespace: "ns", PVCName: "data", Abnormal: new(true)}} },
 		Startup: func() Startup {
 			return Startup{Boot: at(0), Began: at(10), Attempt: at(12), Registered: at(15), Ready: at(20)}
@@ -70,6 +76,7 @@ func TestCatalogue(t *testing.T) {
 		use.Preempted("example.com/gpu")
 		use.ImageVolumes(2, false)
 		use.ImageVolumes(1, true)
+		use.PodWatchEnded()
 		use.SleepCut()
 		use.HookFellBack()
 		use.Inspected(time.Millisecond)
@@ -85,6 +92,8 @@ func TestCatalogue(t *testing.T) {
 		use.Resized(time.Second, false)
 		use.VolumeOperated("kubernetes.io/secret", "volume_mount", false, time.Millisecond, nil)
 		use.VolumeOperated("kubernetes.io/csi:disks.example.com", "volume_unmount", true, time.Minute, errors.New("no"))
+		use.VolumeMounted("kubernetes.io/secret", 3*time.Second)
+		use.VolumeMeasured("du", 20*time.Millisecond)
 		use.DriverCalled("disks.example.com", "NodePublishVolume", "DeadlineExceeded", 2*time.Minute)
 		use.ConfigRead(true)
 		use.ConfigRead(false)

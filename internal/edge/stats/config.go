@@ -127,6 +127,7 @@ type Stats struct {
 	rates  rates
 	totals totals
 	kills  kills
+	logs   logSizes
 	mounts atomic.Pointer[mounts]
 
 	summaries, shortSummaries shared // the requests for /stats/summary, and those for CPU and memory alone
@@ -148,7 +149,7 @@ func New(cfg Config) (*Stats, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Stats{cfg: cfg, rates: rates{last: map[string]sample{}}, kills: kills{of: map[string]*killed{}}}, nil
+	return &Stats{cfg: cfg, rates: rates{last: map[string]sample{}}, kills: kills{of: map[string]*killed{}}, logs: newLogSizes(cfg.Now())}, nil
 }
 
 // Summary serves /stats/summary; with ?only_cpu_and_memory=true, the answer has only CPU and memory. Requests that arrive while a summary is being

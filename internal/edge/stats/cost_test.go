@@ -3,11 +3,13 @@ package stats
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -88,4 +90,28 @@ func BenchmarkScrape(b *testing.B) {
 			}
 		}
 	}
+}
+
+// The last measurements of logs need at most 60 bytes for each container of the node. The test measures the heap of the process, so it is not
+// parallel.
+func TestLogSizesNeedLittleMemory(t *testing.T) {
+	const containers = 5000
+	l := newLogSizes(at(0))
+	l.most = containers + 1
+	heap := func() int64 {
+		var m runtime.MemStats
+		for range 2 { // the second collection frees what pools kept over the first
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range containers {
+		l.add(types.UID(fmt.Sprint("11111111-aaaa-bbbb-cccc-", i)), "main", uint64(i), at(1), nil)
+	}
+	if each := (heap() - before) / containers; each > 60 || len(l.last) != containers {
+		t.Errorf("%d measurements need %d bytes each, want at most 60", len(l.last), each)
+	}
+	runtime.KeepAlive(&l)
 }

@@ -11,10 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-
-	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
 // diskReader measures the filesystems for one summary, each of them once.
@@ -100,7 +99,7 @@ func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
 	for i := range p.containers {
 		c := &out.Containers[i]
 		c.Rootfs = d.usageOn(p.containers[i].writable)
-		c.Logs = d.logs(p.containers[i].logDir)
+		c.Logs = d.logs(p.ref.UID, &p.containers[i])
 		add(c.Rootfs)
 		add(c.Logs)
 	}
@@ -126,7 +125,7 @@ func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
 	}
 }
 
-func (d *diskReader) logs(dir string) *statsapi.FsStats {
+func (d *diskReader) logs(uid types.UID, c *containerReading) *statsapi.FsStats {
 	if d.s.cfg.LogDir == "" {
 		return nil
 	}
@@ -134,14 +133,14 @@ func (d *diskReader) logs(dir string) *statsapi.FsStats {
 	if out == nil {
 		return nil
 	}
-	bytes, inodes, err := d.s.cfg.Disk.UntrustedDiskUsage(d.ctx, dir, crispec.LogDepth-1)
+	used, err := d.s.measureLogs(d.ctx, uid, c)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			d.s.cfg.Log.Warn("stats are incomplete", "err", err)
 		}
 		return nil
 	}
-	out.UsedBytes, out.InodesUsed = &bytes, &inodes
+	out.UsedBytes, out.InodesUsed = &used.Bytes, &used.Inodes
 	return out
 }
 

@@ -20,6 +20,7 @@ type lives struct {
 	eventsOK, eventsFailed                    *single
 	eventLatency                              *distribution
 	cgroups                                   *distributions
+	podWatches                                *single
 }
 
 func newLives() lives {
@@ -41,6 +42,7 @@ func newLives() lives {
 		eventsOK:         counter("kubelet_evented_pleg_connection_success_count", "Subscriptions to the events of the runtime that succeeded"),
 		eventsFailed:     counter("kubelet_evented_pleg_connection_error_count", "Subscriptions to the events of the runtime that failed or ended"),
 		eventLatency:     histogram("kubelet_evented_pleg_connection_latency_seconds", "Seconds from an event in the runtime until the agent received it", prometheus.DefBuckets),
+		podWatches:       counter("kubelet_pod_watch_events_dropped_total", "Watches of the Pods API that the node ended because their client did not read for too long; a watch that goes on loses no event"),
 		cgroups:          histograms("kubelet_cgroup_manager_duration_seconds", "Seconds that work on a pod's cgroup took, by what was done: create, update or destroy", prometheus.DefBuckets, "operation_type"),
 	}
 }
@@ -48,7 +50,14 @@ func newLives() lives {
 func (l *lives) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		l.startSLI, l.startTotal, l.firstNetwork, l.containersPerPod, l.orphans, l.orphanDirs, l.orphanDirsRemain, l.preemptions, l.imageVolumes, l.imageVolumesOK, l.imageVolErr,
-		l.sleepsCut, l.hookFallbacks, l.podRelist, l.eventsOK, l.eventsFailed, l.eventLatency, l.cgroups,
+		l.sleepsCut, l.hookFallbacks, l.podRelist, l.eventsOK, l.eventsFailed, l.eventLatency, l.cgroups, l.podWatches,
+	}
+}
+
+// PodWatchEnded records that the node ended a watch of the Pods API because its client was too far behind.
+func (m *Metrics) PodWatchEnded() {
+	if m != nil {
+		m.lives.podWatches.Inc()
 	}
 }
 

@@ -214,8 +214,10 @@ func ownCollectors(t *testing.T) []prometheus.Collector {
 		PersistentVolumes: func() []stats.Volume {
 			return []stats.Volume{{PVCNamespace: "ns", PVCName: "data", Abnormal: new(true)}}
 		},
-		ImagePulls: func() stats.ImagePulls { return stats.ImagePulls{Running: 1} },
-		Volumes:    func() []stats.VolumeCount { return []stats.VolumeCount{{Plugin: "kubernetes.io/secret", Desired: 1}} },
+		ContainerLogs:   func() []stats.ContainerLogs { return []stats.ContainerLogs{{Container: "main"}} },
+		PodCertificates: func() []stats.PodCertificates { return []stats.PodCertificates{{State: "fresh"}} },
+		ImagePulls:      func() stats.ImagePulls { return stats.ImagePulls{Running: 1} },
+		Volumes:         func() []stats.VolumeCount { return []stats.VolumeCount{{Plugin: "kubernetes.io/secret", Desired: 1}} },
 		Startup: func() stats.Startup {
 			now := time.Now()
 			return stats.Startup{Boot: now, Began: now, Attempt: now, Registered: now, Ready: now}
@@ -223,6 +225,9 @@ func ownCollectors(t *testing.T) []prometheus.Collector {
 		CgroupVersion: func() int { return 2 }, MemoryKept: func() (int64, int64) { return 3, 4 },
 		Gates: func() []stats.Gate { return []stats.Gate{{Name: "A", Stage: "BETA", On: true}} },
 	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := stats.RegisterPlugins(r, func() []stats.PluginSocket { return []stats.PluginSocket{{Present: true}} }); err != nil {
 		t.Fatal(err)
 	}
 	if err := stats.RegisterShutdown(r, func() (began, finished time.Time) { return began, finished }); err != nil {

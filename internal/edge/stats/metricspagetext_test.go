@@ -59,7 +59,7 @@ func metricsPage(t *testing.T) string {
 			t.Errorf("kubernetes-mixin uses %s, and no page of the node has it", name)
 		}
 	}
-	b.WriteString("\n## Metrics that upstream's kubelet serves and Wherry does not\n\nKubernetes 1.36 documents these metrics. The verdict \"later\" names the area of work in which Wherry will get the metric; \"none\" says why the metric has no meaning in Wherry.\n\n| path | name | stability | verdict |\n|---|---|---|---|\n")
+	b.WriteString("\n## Metrics that upstream's kubelet serves and Wherry does not\n\nThese metrics are in the documentation or in the source of Kubernetes 1.36. The verdict \"later\" names the area of work in which Wherry will get the metric; \"none\" says why the metric has no meaning in Wherry.\n\n| path | name | stability | verdict |\n|---|---|---|---|\n")
 	for _, u := range upstreamMetrics(t) {
 		if u.verdict != "have" {
 			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", u.path, u.name, u.stability, u.verdict)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -188,7 +187,7 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 				d.LayersAt = measured
 			}
 			one := ContainerDisk{Name: c.name, Layer: layer.GetUsedBytes().GetValue()}
-			logs, err := s.logSpace(ctx, c.logDir)
+			logs, err := s.logSpace(ctx, p.ref.UID, c)
 			if err != nil {
 				d.NoLogs, d.Err = true, errors.Join(d.Err, fmt.Errorf("logs of container %q: %w", c.name, err))
 			}
@@ -224,13 +223,13 @@ func (s *Stats) layers(ctx context.Context, only types.UID) (map[string]*runtime
 func (a *Space) add(b Space) { a.Bytes, a.Inodes = a.Bytes+b.Bytes, a.Inodes+b.Inodes }
 
 // logSpace measures the logs of a container. With an error, it returns what it has found.
-func (s *Stats) logSpace(ctx context.Context, dir string) (Space, error) {
+func (s *Stats) logSpace(ctx context.Context, uid types.UID, c *containerReading) (Space, error) {
 	if s.cfg.LogDir == "" || s.cfg.Disk == nil {
 		return Space{}, nil
 	}
-	bytes, inodes, err := s.cfg.Disk.UntrustedDiskUsage(ctx, dir, crispec.LogDepth-1)
+	space, err := s.measureLogs(ctx, uid, c)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return Space{bytes, inodes}, err
+	return space, err
 }

@@ -2,6 +2,8 @@ package stats
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 )
 
@@ -19,6 +21,16 @@ type flight struct {
 	done    chan struct{} // closed when the fields below are set
 	body    []byte
 	err     error
+	broken  any // the value with which measure panicked; nil: it did not
+}
+
+// result returns the result of a flight that has ended. A panic goes on in each waiter, where the server ends only the request: the goroutine of the
+// flight would end the program.
+func (f *flight) result() ([]byte, error) {
+	if f.broken != nil {
+		panic(f.broken)
+	}
+	return f.body, f.err
 }
 
 // do returns the result of measure: of the call that runs, or of a new one. The call ends early when nobody waits for it any more; the last one to
@@ -27,7 +39,7 @@ func (s *shared) do(ctx context.Context, measure func(context.Context) ([]byte, 
 	f := s.board(ctx, measure)
 	select {
 	case <-f.done:
-		return f.body, f.err
+		return f.result()
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
@@ -58,12 +70,17 @@ func (s *shared) board(by context.Context, measure func(context.Context) ([]byte
 	go func() {
 		defer close(f.done)
 		defer cancel()
+		defer func() {
+			if v := recover(); v != nil {
+				f.broken = fmt.Sprintf("%v\n%s", v, debug.Stack())
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.flight == f {
+				s.flight = nil
+			}
+		}()
 		f.body, f.err = measure(ctx)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.flight == f {
-			s.flight = nil
-		}
 	}()
 	return f
 }

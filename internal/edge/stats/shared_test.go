@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -89,4 +90,41 @@ func TestRequestsShareAMeasurement(t *testing.T) {
 			t.Error("a later request got the old measurement")
 		}
 	})
+}
+
+// A measurement that panics ends only the requests that wait for it, as a panic in the request itself would, and not the program. The next request
+// measures again.
+func TestAPanicOfAMeasurementEndsOnlyItsRequests(t *testing.T) {
+	t.Parallel()
+	var s shared
+	synctest.Test(t, func(t *testing.T) {
+		begin := make(chan struct{})
+		var waiters sync.WaitGroup
+		var mu sync.Mutex
+		panics := 0
+		for range 3 {
+			waiters.Go(func() {
+				defer func() {
+					if v, _ := recover().(string); strings.HasPrefix(v, "no such pod\n") {
+						mu.Lock()
+						panics++
+						mu.Unlock()
+					}
+				}()
+				_, _ = s.do(t.Context(), func(context.Context) ([]byte, error) {
+					<-begin
+					panic("no such pod")
+				})
+			})
+		}
+		synctest.Wait()
+		close(begin)
+		waiters.Wait()
+		if panics != 3 {
+			t.Errorf("%d of 3 requests ended with the panic", panics)
+		}
+	})
+	if body, err := s.do(t.Context(), func(context.Context) ([]byte, error) { return []byte("ok"), nil }); string(body) != "ok" || err != nil {
+		t.Errorf("the next request: %q, %v", body, err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -74,6 +75,7 @@ type csiFixture struct {
 	registered *csi.Driver
 	woken      []types.UID
 	told       []string // events: kind, name and reason
+	measured   []string // how volumes were measured
 }
 
 // events returns the events so far.
@@ -230,6 +232,11 @@ func (f *csiFixture) restart() *volume.Volumes {
 	return volume.New(volume.Config{
 		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note,
 		SELinux: f.seLinux, Operated: func(op volume.Operation) { f.ops.ended(op); f.note() },
+		Measured: func(source string, _ time.Duration) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.measured = append(f.measured, source)
+		},
 		Event: func(ref *v1.ObjectReference, _, reason, _ string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

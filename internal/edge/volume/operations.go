@@ -26,7 +26,10 @@ type Operation struct {
 	Migrated bool
 	// Took includes the waits of the operation, for example for the attachment of the volume.
 	Took time.Duration
-	Err  error
+	// Overall is the time from the beginning of the first try to mount the volume, with all tries that failed and the waits between them. It
+	// is 0 unless the operation is a volume_mount that succeeded.
+	Overall time.Duration
+	Err     error
 }
 
 // UnknownPlugin is the plugin of a volume whose claim is not bound to a persistent volume, so that the kind of the volume is not known.
@@ -63,9 +66,10 @@ func (v *Volumes) pluginOfVolume(uid types.UID, vol *v1.Volume) (plugin string, 
 }
 
 // mounted tells Config.Operated that the set-up of a volume has ended. If ctx has ended, the set-up has no result, because the agent gave it
-// up; then mounted does nothing.
+// up; then mounted only remembers when the first try began.
 func (v *Volumes) mounted(ctx context.Context, p *v1.Pod, vol *v1.Volume, began time.Time, err error) {
 	if ctx.Err() != nil {
+		v.tries.failed(p.UID, vol.Name, began)
 		return
 	}
 	took := time.Since(began)
@@ -74,6 +78,11 @@ func (v *Volumes) mounted(ctx context.Context, p *v1.Pod, vol *v1.Volume, began 
 	var block bool
 	if op.Plugin, block = v.pluginOfVolume(p.UID, vol); block {
 		op.Name = "map_volume"
+	}
+	if err != nil {
+		v.tries.failed(p.UID, vol.Name, began)
+	} else if first := v.tries.succeeded(p.UID, vol.Name, began); !block {
+		op.Overall = time.Since(first)
 	}
 	v.cfg.Operated(op)
 }

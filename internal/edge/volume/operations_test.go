@@ -28,6 +28,9 @@ func (o *operations) ended(op volume.Operation) {
 	if op.Err != nil {
 		end = "failure"
 	}
+	if mounted := op.Name == "volume_mount" && op.Err == nil; mounted != (op.Overall > 0) {
+		end += fmt.Sprint(" after an overall time of ", op.Overall)
+	}
 	o.all = append(o.all, fmt.Sprint(op.Plugin, " ", op.Name, " ", end))
 }
 

@@ -278,7 +278,7 @@ func TestReadWriteOncePod(t *testing.T) {
 	p.UID = "later"
 	var woken []types.UID
 	next := volume.New(volume.Config{RootDir: f.root, Host: host(t), Claims: f.claims, Notify: func(uid types.UID) { woken = append(woken, uid) }}) // a new agent
-	wantError(t, next.SetUp(t.Context(), volume.Pod{Pod: p}), "v", `claim "c" has access mode ReadWriteOncePod, and pod ns/pod-`+string(uids[winner])+" of this node still uses it")
+	wantError(t, next.SetUp(t.Context(), volume.Pod{Pod: p}), "v", `claim "c": volume uses the ReadWriteOncePod access mode and is already in use by another pod: pod ns/pod-`+string(uids[winner])+" of this node still uses it")
 	if err := next.TearDown(t.Context(), pod.Ref{UID: uids[winner]}); err != nil {
 		t.Fatal(err)
 	}

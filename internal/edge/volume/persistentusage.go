@@ -181,7 +181,9 @@ func (v *Volumes) measureNow(uid types.UID, name string) (u Usage, ok bool, err 
 		if b.Block {
 			return u, false, nil
 		}
+		began := time.Now()
 		u.CapacityBytes, u.AvailableBytes, u.Inodes, u.InodesFree, err = v.cfg.Host.DiskSpace(b.dir(v.layout, uid))
+		v.cfg.Measured(sourceFileSystem, time.Since(began))
 		u.UsedBytes, u.InodesUsed, u.Time = u.CapacityBytes-u.AvailableBytes, u.Inodes-u.InodesFree, time.Now()
 		return u, err == nil, err
 	case kindCSI:
@@ -202,7 +204,9 @@ func (v *Volumes) askDriver(uid types.UID, b *bound) (u Usage, ok bool, err erro
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
+	began := time.Now()
 	answer, err := d.Stats(ctx, req)
+	v.cfg.Measured(b.Driver, time.Since(began))
 	if err != nil {
 		return u, false, err
 	}

@@ -1,6 +1,7 @@
 package volume_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,11 @@ func TestUsageOfACSIVolume(t *testing.T) {
 	if _, err := f.Volumes.PersistentUsage(t.Context(), p); err != nil || count(f.driver.Calls(), "NodeGetVolumeStats") != asked || asked != 1 {
 		t.Errorf("%d questions for two scrapes within a minute, %v", count(f.driver.Calls(), "NodeGetVolumeStats"), err)
 	}
+	f.mu.Lock()
+	if !slices.Equal(f.measured, []string{driverName}) {
+		t.Errorf("measured by %q, want by the driver", f.measured)
+	}
+	f.mu.Unlock()
 	if err := f.Volumes.TearDown(t.Context(), pod.RefOf(p)); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +84,12 @@ func TestUsageOfALocalVolume(t *testing.T) {
 	f.claims.bind("c", local(t.TempDir()))
 	p := aPod(claim("v", "c", false))
 	setUp(t, f, p)
-	list, err := f.Volumes.PersistentUsage(t.Context(), p)
+	var measured []string
+	v := volume.New(volume.Config{RootDir: f.root, Host: host(t), Claims: f.claims, Measured: func(source string, _ time.Duration) { measured = append(measured, source) }})
+	list, err := v.PersistentUsage(t.Context(), p)
+	if !slices.Equal(measured, []string{"statfs"}) {
+		t.Errorf("measured by %q", measured)
+	}
 	if err != nil || len(list) != 1 || list[0].Claim != "c" || list[0].CapacityBytes == 0 || list[0].CapacityBytes != list[0].UsedBytes+list[0].AvailableBytes {
 		t.Errorf("%+v, %v", list, err)
 	}

@@ -36,6 +36,7 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	v.walks.forget(ref.UID)
 	v.measures.forget(ref.UID)
 	v.waits.forget(ref.UID)
+	v.tries.forget(ref.UID)
 	v.visits.forget(ref.UID)
 	dir := v.layout.pod(ref.UID)
 	if !v.cfg.Disk.Exists(dir) {

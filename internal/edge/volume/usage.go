@@ -96,7 +96,14 @@ func (v *Volumes) ownUsage(ctx context.Context, p *v1.Pod, maxAge time.Duration)
 	return all, errors.Join(errs...)
 }
 
+// These are the ways to measure a volume, as Config.Measured names them.
+const (
+	sourceWalk       = "du"
+	sourceFileSystem = "statfs"
+)
+
 func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string, maxAge time.Duration) (Usage, error) {
+	began := time.Now()
 	capacity, available, inodes, inodesFree, err := v.cfg.Host.DiskSpace(dir)
 	if err != nil {
 		return Usage{}, err
@@ -107,6 +114,7 @@ func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string, ma
 	}
 	if u.Memory { // the tmpfs contains only this volume, so its file system's numbers are the volume's usage
 		u.UsedBytes, u.InodesUsed = capacity-available, inodes-inodesFree
+		v.cfg.Measured(sourceFileSystem, time.Since(began))
 		return u, nil
 	}
 	w, err := v.walk(ctx, uid, dir, maxAge)
@@ -126,6 +134,7 @@ func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string, maxAge ti
 		return last, nil
 	}
 	bytes, inodes, err := v.cfg.Host.DiskUsage(ctx, dir)
+	v.cfg.Measured(sourceWalk, time.Since(now))
 	if err != nil {
 		if known && last.bytes >= bytes {
 			return last, err

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,15 +15,16 @@ import (
 // growing is a host on which a volume grows by a byte with each walk. If err is set, a walk fails.
 type growing struct {
 	Host
-	walks uint64
-	err   error
+	walks  uint64
+	err    error
+	memory bool // the volume is a file system of its own
 }
 
 func (*growing) DiskSpace(string) (capacity, available, inodes, inodesFree uint64, err error) {
 	return 100, 50, 100, 50, nil
 }
 
-func (*growing) IsMountPoint(string) (bool, error) { return false, nil }
+func (g *growing) IsMountPoint(string) (bool, error) { return g.memory, nil }
 
 func (g *growing) DiskUsage(context.Context, string) (bytes, inodes uint64, err error) {
 	g.walks++
@@ -35,7 +37,8 @@ func TestUsageNowIsNotOld(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		host := &growing{}
-		v := New(Config{RootDir: t.TempDir(), Host: host})
+		var measured []string
+		v := New(Config{RootDir: t.TempDir(), Host: host, Measured: func(source string, _ time.Duration) { measured = append(measured, source) }})
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 		p.Spec.Containers = []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
@@ -55,6 +58,13 @@ func TestUsageNowIsNotOld(t *testing.T) {
 		host.err = nil
 		if got, err := v.Usage(t.Context(), p); err != nil || got[0].UsedBytes != 5 {
 			t.Errorf("after a minute: %+v, %v", got, err)
+		}
+		if uint64(len(measured)) != host.walks || slices.ContainsFunc(measured, func(source string) bool { return source != "du" }) {
+			t.Errorf("%d walks are measured as %v", host.walks, measured)
+		}
+		host.memory, measured = true, nil
+		if _, err := v.Usage(t.Context(), p); err != nil || !slices.Equal(measured, []string{"statfs"}) {
+			t.Errorf("a volume in memory is measured as %v, %v", measured, err)
 		}
 	})
 }

@@ -117,6 +117,10 @@ type Config struct {
 	SELinux *SELinux
 	// Operated is called after each operation on a volume. It must not block. It may be nil.
 	Operated func(Operation)
+	// Measured is called after each measurement of how full a volume is, also one that failed. source says how it was measured: "du" (a
+	// walk through the directory), "statfs" (the numbers of the volume's file system), or the name of a registered CSI driver, which
+	// was asked. It must not block. It may be nil.
+	Measured func(source string, took time.Duration)
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
 	MaySwap func()
 }
@@ -133,6 +137,7 @@ type Volumes struct {
 	ofVolume keyed // a lock for each persistent volume, which several pods may use
 	ofHosts  keyed // a lock for the hosts file of each pod, which the containers of the pod share
 	waits    waits
+	tries    tries
 	// nodeChanged wakes the set-ups that wait for the attachment of a volume.
 	nodeChanged broadcast
 	using       inUse
@@ -159,6 +164,9 @@ func New(cfg Config) *Volumes {
 	}
 	if cfg.Operated == nil {
 		cfg.Operated = func(Operation) {}
+	}
+	if cfg.Measured == nil {
+		cfg.Measured = func(string, time.Duration) {}
 	}
 	if cfg.InUseChanged == nil {
 		cfg.InUseChanged = func() {}

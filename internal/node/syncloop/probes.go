@@ -67,9 +67,16 @@ func failed(r probe.State) decide.FailedProbe {
 	return decide.FailedProbe{Cause: pod.CauseLiveness, Grace: r.Grace}
 }
 
+// loopback is where a pod in the node's network answers while no address of the node is known.
+const loopback = "127.0.0.1"
+
+// host returns the address of a pod; "": it has none yet.
 func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
 	ips := s.HostIPs()
-	if !p.Spec.HostNetwork {
+	switch {
+	case p.Spec.HostNetwork && len(ips) == 0:
+		return loopback
+	case !p.Spec.HostNetwork:
 		var own []string
 		if sb := obs.NewestSandbox(); sb != nil {
 			own = pod.Addresses(sb.IPs, ips)

@@ -70,6 +70,19 @@ func TestProbesGoToThePodIP(t *testing.T) {
 	}
 }
 
+// While the node has no address, because its network is not up yet or nobody has measured the node, a pod in the node's network is probed at loopback. No
+// turn of the pod follows when the address becomes known, so a probe that waits for it would wait for long.
+func TestProbesOfAHostPodNeedNoAddressOfTheNode(t *testing.T) {
+	t.Parallel()
+	s := &Probes{HostIPs: func() []string { return nil }}
+	obs := &pod.Observed{Sandboxes: []pod.Sandbox{{ID: "s", Ready: true}}}
+	for want, p := range map[string]*v1.Pod{"": {}, "127.0.0.1": {Spec: v1.PodSpec{HostNetwork: true}}} {
+		if got := s.host(p, obs); got != want {
+			t.Errorf("host network %t: %q, want %q", p.Spec.HostNetwork, got, want)
+		}
+	}
+}
+
 // succeeds runs every command with success, and counts them.
 type succeeds struct{ ran atomic.Int32 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,10 +84,17 @@ func (w *World) createTrustBundle(name string) {
 }
 
 // A pod waits until its trust bundle and its certificate exist, and an event says what is missing. The agent renews the certificate in
-// time. It creates one PodCertificateRequest for the first certificate and one for the renewal, and no more.
+// time. It creates one PodCertificateRequest for the first certificate and one for the renewal, and no more. A metric shows the state of the
+// certificate.
 func TestCredentialProjections(t *testing.T) {
 	t.Parallel()
-	Run(t, Config{Agent: credentialGates}, func(w *World) {
+	r := &reading{}
+	Run(t, Config{Agent: credentialGates, Deps: func(d *agent.Deps) { r.reg = prometheus.NewRegistry(); d.Metrics = r.reg }}, func(w *World) {
+		r.World = w
+		state := func(want float64, state string) {
+			t.Helper()
+			r.want(want, "kubelet_podcertificate_states", "signer_name", "example.com/s", "state", state)
+		}
 		w.Create(Pod("web", withCredentials))
 		w.awaitFailedMount("web", `clustertrustbundle "roots" not found`)
 		w.awaitFailedMount("web", `waits for signer "example.com/s" to issue podcertificaterequest "req-`)
@@ -99,8 +107,10 @@ func TestCredentialProjections(t *testing.T) {
 		if req.Spec.NodeUID != node.UID || req.Spec.PodName != "web" {
 			t.Errorf("request %+v", req.Spec)
 		}
+		state(1, "not_yet_issued")
 		w.issueCertificate(&req)
 		w.WaitReady("web")
+		state(1, "fresh")
 		time.Sleep(29 * time.Minute)
 		if n := len(w.certificateRequests()); n != 1 {
 			t.Errorf("%d requests before the renewal is due", n)
@@ -112,6 +122,9 @@ func TestCredentialProjections(t *testing.T) {
 		if n := len(w.certificateRequests()); n != 2 {
 			t.Errorf("%d requests after the renewal", n)
 		}
+		w.Delete("web", 1)
+		w.WaitGone("web")
+		state(-1, "fresh")
 	})
 }
 

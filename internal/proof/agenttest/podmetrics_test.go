@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
@@ -113,5 +114,46 @@ func TestOrphansAreCounted(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		r.want(1, "kubelet_orphaned_runtime_pods_total")
 		r.want(0, "kubelet_containers_per_pod_count")
+	})
+}
+
+// The time of a mount includes the wait for the attachment of the volume. The time of each measurement of a volume is shown with the CSI driver
+// that was asked.
+func TestVolumeTimes(t *testing.T) {
+	t.Parallel()
+	r := &reading{}
+	disks := diskConfig()
+	disks.Usage = []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: 10, Used: 1, Available: 9}}
+	Run(t, Config{CSI: disks, Deps: func(d *agent.Deps) { r.reg = prometheus.NewRegistry(); d.Metrics = r.reg }}, func(w *World) {
+		r.World = w
+		w.createDisk("data", diskDriver, true)
+		w.Create(Pod("db", withClaim("data")))
+		const waits = 7 * time.Minute
+		time.Sleep(waits)
+		mount := []string{"plugin_name", "kubernetes.io/csi:" + diskDriver, "operation_name", "overall_volume_mount"}
+		r.want(-1, "volume_operation_total_seconds", mount...)
+		w.attach("data", "")
+		w.WaitReady("db")
+		r.want(1, "volume_operation_total_seconds", mount...)
+		families, err := r.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "volume_operation_total_seconds" {
+				continue
+			}
+			if sum := f.GetMetric()[0].GetHistogram().GetSampleSum(); sum < waits.Seconds() {
+				t.Errorf("the mount took %v seconds, want at least the %v for which the volume was not attached", sum, waits)
+			}
+		}
+		measured := func() float64 {
+			return r.value("kubelet_volume_metric_collection_duration_seconds", "metric_source", diskDriver)
+		}
+		w.Await("a scrape measures the volume", 2*time.Minute, func() bool { return measured() == 1 })
+		time.Sleep(10 * time.Second)
+		if n := measured(); n != 1 {
+			t.Errorf("%v measurements within 10 seconds", n)
+		}
 	})
 }

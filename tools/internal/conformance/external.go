@@ -17,9 +17,11 @@ import (
 // driverImage is the image of the driver examples/csi.
 const driverImage = "registry.k8s.io/wherry/csi-driver:1"
 
-// externalSkip is a regular expression of the tests of External.Storage that cannot run here: they need the controller of snapshots, SELinux, a
-// feature that is off by default, or a populator of volumes, whose image is not made here.
-const externalSkip = `\[Feature:(OffByDefault|SELinux|VolumeSnapshotDataSource|VolumeGroupSnapshotDataSource|volumegroupsnapshot)|any volume data source`
+// externalSkip is a regular expression of the tests of External.Storage that do not run by default. Some cannot run here: they need the controller of
+// snapshots, SELinux, Windows, a feature that is off by default, or a populator of volumes, whose image is not made here. The others are slow, or
+// restart a node's agent.
+const externalSkip = `\[Feature:(OffByDefault|SELinux|VolumeSnapshotDataSource|VolumeGroupSnapshotDataSource|volumegroupsnapshot|Windows)|any volume data source|` +
+	`\[Slow\]|\[Serial\]|\[Disruptive\]`
 
 // externalKinds returns the kinds of the driver examples/csi with which the tests run. Each is a driver of its own to Kubernetes.
 func externalKinds() []string { return []string{"disk", "local", "share"} }
@@ -69,13 +71,17 @@ func externalObjects(kind, dir string) (string, error) {
 	}
 	var text strings.Builder
 	err = manifest.Execute(&text, map[string]any{
-		"Kind": kind, "Driver": externalName(kind), "Dir": dir, "Image": driverImage, "Attach": kind == "disk", "Local": local, "Limit": strconv.Itoa(limit), "Sidecars": with,
+		"Kind": kind, "Driver": externalName(kind), "Namespace": externalNamespace(kind), "Dir": dir, "Image": driverImage, "Attach": kind == "disk",
+		"Local": local, "Limit": strconv.Itoa(limit), "Sidecars": with,
 	})
 	return text.String(), err
 }
 
 // externalName returns the name of a kind of the driver.
 func externalName(kind string) string { return kind + ".wherry.dev" }
+
+// externalNamespace returns the namespace of a kind's pods. Unlike a driver's name, it may not have dots.
+func externalNamespace(kind string) string { return "csi-" + kind }
 
 // testDriver returns the path of the file that tells the tests about a kind of the driver.
 func (o Options) testDriver(kind string) string {
@@ -100,7 +106,7 @@ func (k *kubeadmCluster) deploy(ctx context.Context) error {
 	for _, kind := range k.kinds {
 		name := externalName(kind)
 		for _, workload := range []string{"daemonset/node", "deployment/controller"} {
-			if _, err := k.Kubectl(ctx, "", "rollout", "status", "-n", name, workload, patience); err != nil {
+			if _, err := k.Kubectl(ctx, "", "rollout", "status", "-n", externalNamespace(kind), workload, patience); err != nil {
 				return err
 			}
 		}

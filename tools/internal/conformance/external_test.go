@@ -27,15 +27,17 @@ func TestExternalDriversAreDeployedAsTheTestsKnowThem(t *testing.T) {
 		}
 		for want, there := range map[string]bool{
 			"\nkind: StorageClass\nmetadata: {name: " + kind + "}\nprovisioner: " + externalName(kind) + "\n": true,
-			"--dir=/volumes/" + kind:     true,
-			"- name: provisioner\n":      true,
-			"- name: resizer\n":          true,
-			"- name: attacher\n":         kind == "disk",
-			"attachRequired: true\n":     kind == "disk",
-			"storageCapacity: true\n":    kind == "local",
-			"--enable-capacity":          kind == "local",
-			"--max-volumes=0\n":          kind != "disk",
-			"<no value>":                 false,
+			"--dir=/volumes/" + kind:           true,
+			"- name: provisioner\n":            true,
+			"- name: resizer\n":                true,
+			"- name: attacher\n":               kind == "disk",
+			"attachRequired: true\n":           kind == "disk",
+			"storageCapacity: true\n":          kind == "local",
+			"--enable-capacity":                kind == "local",
+			"--max-volumes=0\n":                kind != "disk",
+			"<no value>":                       false,
+			"namespace: " + externalName(kind): false, // the name of a namespace has no dots
+			"\nkind: Namespace\nmetadata: {name: " + externalNamespace(kind) + "}\n": true,
 			"fsGroupPolicy: File\n":      kind != "local",
 			"volumeBindingMode: Immedia": kind != "local",
 		} {
