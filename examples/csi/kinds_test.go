@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,6 +95,33 @@ func TestACopyHasTheContentOfItsSource(t *testing.T) {
 	wantCode(t, err, codes.NotFound)
 	_, err = create("other", "source", 300*mebi, blockDevice)
 	wantCode(t, err, codes.InvalidArgument)
+}
+
+// If the file system of a larger copy cannot grow, the volume is not mounted, so that the next call tries again.
+func TestAFileSystemThatCannotGrowIsNotMounted(t *testing.T) {
+	needLoopDevices(t)
+	s := store{dir: t.TempDir(), kind: local}
+	d, path := &nodeService{store: s, node: "a"}, filepath.Join(t.TempDir(), "staging")
+	if err := s.write("v", record{Bytes: smallest, Home: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unmount(path); _ = d.detach(context.Background(), "v") })
+	programs := t.TempDir()
+	if err := os.WriteFile(filepath.Join(programs, "xfs_growfs"), []byte("#!/bin/sh\necho no space >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	search := os.Getenv("PATH")
+	t.Setenv("PATH", programs+":"+search)
+	if _, err := d.stage(t.Context(), "v", path, mountOf(xfs)); err == nil || !strings.Contains(err.Error(), "no space") {
+		t.Errorf("staged although the file system could not grow: %v", err)
+	}
+	if on, err := mounted(path); on || err != nil {
+		t.Errorf("the file system is mounted: %t, %v", on, err)
+	}
+	t.Setenv("PATH", search)
+	if _, err := d.stage(t.Context(), "v", path, mountOf(xfs)); err != nil {
+		t.Error(err)
+	}
 }
 
 // A local disk is on the node that the scheduler prefers. Its node mounts it for the first pod and lets it go after the last one, while no

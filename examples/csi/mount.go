@@ -51,7 +51,10 @@ func mountDevice(ctx context.Context, device, target string, want *csi.VolumeCap
 	if _, err := tool(ctx, "mount", "-t", fsType, "-o", strings.Join(options, ","), device, target); err != nil || slices.Contains(options, "ro") {
 		return err
 	}
-	return grow(ctx, device, target)
+	if err := grow(ctx, device, target); err != nil {
+		return errors.Join(err, unmount(target)) // otherwise the next call would find the file system mounted, and leave it small
+	}
+	return nil
 }
 
 // grow makes the file system of a device as large as the device, while it is mounted on path. For ext4 that needs CAP_SYS_RESOURCE, unless

@@ -44,9 +44,9 @@ func (p *Plan) blind(in *Input, c pressure.Crossing, order []claim) bool {
 }
 
 // hides reports whether a pod might have to go before the first one in the order, because it has written into its layers since the runtime
-// measured them, before the shortage began. A pod cannot have written more since then than what is missing on the disk since then. (The usage of the
-// first pod alone says nothing: the end of any pod relieves a shortage that has just begun.) An eighth of that counts as metadata and data of others:
-// otherwise the node would also wait if the first pod has just written all that is missing.
+// measured them, before the shortage began. A pod cannot have written more since then than the disk has lost since then. (The usage of the first
+// pod alone says nothing: the end of any pod relieves a shortage that has just begun.) A quarter of the loss counts as data of others, such as
+// metadata and logs: otherwise the node would also wait if the first pod has just written all that the disk has lost.
 func (p *Plan) hides(in *Input, c pressure.Crossing, order []claim) bool {
 	s := c.Threshold.Signal
 	for i := range order {
@@ -58,7 +58,7 @@ func (p *Plan) hides(in *Input, c pressure.Crossing, order []claim) bool {
 		if !known {
 			return true
 		}
-		grown.used = min(grown.used+written-written/8, maxAmount)
+		grown.used = min(grown.used+written-written/4, maxAmount)
 		grown.exceeds = grown.exceeds || grown.used > grown.request
 		if grown.compare(&order[0]) < 0 {
 			return true

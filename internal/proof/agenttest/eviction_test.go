@@ -304,7 +304,7 @@ func TestEvictionForDiskOfAPodThatIsNotMeasuredYet(t *testing.T) {
 	cfg := Config{Seed: 4, Storage: "10Gi", Short: shortOfDisk, Runtime: late(), Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}
 	Run(t, cfg, func(w *World) {
 		w.Create(Pod("ballast", writing(8000, 0), withPriority(2_000_000_000)))
-		w.Create(Pod("modest", writing(500, 0)))
+		w.Create(Pod("modest", writing(300, 0)))
 		w.Await("both run", time.Minute, func() bool { return w.runs("ballast", "modest") == 2 })
 		time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(21 * time.Second))) // right after a measurement
 		w.Create(Pod("writer", writing(0, 200)))

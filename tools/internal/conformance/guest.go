@@ -124,13 +124,18 @@ func newGuestCluster(o Options, archive string, set []images.Image) (*guestClust
 	return &guestCluster{Env: env, o: o, archive: archive, set: append(set[:len(set):len(set)], stand...)}, err
 }
 
-// prepared returns the path of a file that names the agent for which a guest has been prepared. It is in the directory that Down removes.
+// prepared returns the path of a file that says for what a guest has been prepared. It is in the directory that Down removes.
 func (g *guestCluster) prepared() string { return filepath.Join(g.Dir, "prepared") }
 
-// kept reports whether a guest of an earlier run can be used: it runs, and is prepared for the same agent.
+// purpose returns the text of the file prepared: the agent, and the guest's swap space.
+func (g *guestCluster) purpose() string {
+	return fmt.Sprintf("%s, %d MiB of swap space", g.o.Node, g.o.SwapMiB)
+}
+
+// kept reports whether a guest of an earlier run can be used: it runs, and is prepared for the same agent, with the same swap space.
 func (g *guestCluster) kept() bool {
-	agent, err := os.ReadFile(g.prepared())
-	return err == nil && string(agent) == g.o.Node && g.Running()
+	was, err := os.ReadFile(g.prepared())
+	return err == nil && string(was) == g.purpose() && g.Running()
 }
 
 // Up boots the guest with Wherry's packages, prepares it for the suite, and starts the agent under test with the configuration of the suite.
@@ -151,7 +156,7 @@ func (g *guestCluster) Up(ctx context.Context) error {
 		if err := g.prepare(ctx, registries); err != nil {
 			return err
 		}
-		if err := os.WriteFile(g.prepared(), []byte(g.o.Node), 0o644); err != nil {
+		if err := os.WriteFile(g.prepared(), []byte(g.purpose()), 0o644); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func TestTheGuestsSuite(t *testing.T) {
 	}
 }
 
-// A run uses the guest of an earlier one only if it runs and has the same agent.
+// A run uses the guest of an earlier one only if it runs and has the same agent and the same swap space.
 func TestAKeptGuest(t *testing.T) {
 	t.Parallel()
 	env, err := vmnode.New(vmnode.Options{Checkout: "/x", Dir: filepath.Join(t.TempDir(), "vm"), Cache: "/c"})
@@ -82,7 +82,7 @@ func TestAKeptGuest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(g.prepared(), "wherry")
+	write(g.prepared(), g.purpose())
 	if g.kept() {
 		t.Error("a guest that does not run is used")
 	}
@@ -103,6 +103,10 @@ func TestAKeptGuest(t *testing.T) {
 	g.o.Node = "kubelet"
 	if g.kept() {
 		t.Error("a guest with the other agent is used")
+	}
+	g.o.Node, g.o.SwapMiB = "wherry", 2048
+	if g.kept() {
+		t.Error("a guest without swap space is used")
 	}
 }
 

@@ -36,6 +36,11 @@ func TestDetachLoops(t *testing.T) {
 		if out, err := exec.Command("losetup", "--find", image).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
+		t.Cleanup(func() { // a test that fails leaves no device
+			if left := device(image); left != "" {
+				_ = exec.Command("losetup", "--detach", left).Run()
+			}
+		})
 	}
 	for range 2 {
 		if err := DetachLoops(t.Context(), filepath.Join(dir, "volumes")); err != nil {
