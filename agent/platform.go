@@ -31,6 +31,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/objects"
 	"github.com/wherry-node/wherry/internal/edge/plugin"
 	"github.com/wherry-node/wherry/internal/edge/probe"
+	"github.com/wherry-node/wherry/internal/edge/stats"
 	"github.com/wherry-node/wherry/internal/edge/userns"
 	"github.com/wherry-node/wherry/internal/edge/volume"
 	"github.com/wherry-node/wherry/internal/node/drivers"
