@@ -8,7 +8,8 @@
 // (because the runtime is simulated or uses virtual machines), and the numbers that only the runtime knows (the writable layer). A CPU
 // rate needs two readings: the last reading of each container is kept (48 bytes) until the container is gone. The first rate of a
 // container is the average since its start. On a node without control groups the last CPU time of what is gone is kept too (totals), so
-// that the counters of the node and of pods never fall.
+// that the counters of the node and of pods never fall. The last size of each container's logs is kept too (about 40 bytes), because a scrape of
+// /metrics does not walk through logs: LogSizes.
 //
 // Handlers may be called concurrently. A value that cannot be measured is left out, never shown as zero.
 package stats
