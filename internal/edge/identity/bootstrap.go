@@ -54,19 +54,6 @@ type BootstrapConfig struct {
 	Refused func(error)
 }
 
-// Bootstrap returns when Kubeconfig holds a usable identity: either it held one before, or the API server has signed one that was
-// requested with the bootstrap token ("TLS bootstrapping",
-// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/), or somebody has written the file or set the clock
-// meanwhile. It tries until ctx ends. It returns an error only for problems of this machine that waiting does not solve: a bootstrap
-// kubeconfig that does not exist at the start, or a disk to which the files cannot be written.
-func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
-	b, err := newBootstrap(cfg)
-	if b == nil || err != nil {
-		return err
-	}
-	return b.run(ctx)
-}
-
 // bootstrap is the way of one node to its first certificate.
 type bootstrap struct {
 	cfg     BootstrapConfig
@@ -102,7 +89,10 @@ func newBootstrap(cfg BootstrapConfig) (*bootstrap, error) {
 	return b, nil
 }
 
-// run gets the certificate and writes the kubeconfig. After an error, which is one of this machine, it may be called again.
+// run returns when Kubeconfig holds a usable identity: the API server has signed one that was requested with the bootstrap token ("TLS
+// bootstrapping", https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/), or somebody has written the file or
+// set the clock meanwhile. It tries until ctx ends. It returns an error only for problems of this machine that waiting does not solve, for
+// example a disk to which the files cannot be written. It may be called again after that.
 func (b *bootstrap) run(ctx context.Context) error {
 	// Without a kubeconfig the certificate would be useless, and each start of the agent would ask for another one.
 	if err := tryKubeconfig(b.cfg.Kubeconfig); err != nil {

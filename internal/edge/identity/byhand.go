@@ -57,7 +57,7 @@ type HandRequest struct {
 	Patience  time.Duration // time between two messages about the same state; 0: 15 s
 }
 
-// ByHand does the steps of Bootstrap one by one, for any identity: it makes a key and a request (or takes a given one), submits the
+// ByHand does the steps of the TLS bootstrap one by one, for any identity: it makes a key and a request (or takes a given one), submits the
 // request, waits for approval, writes the certificate and a kubeconfig that works, and makes a call with the new identity to show
 // that it works. It uses an existing key file, and writes all other files anew.
 func ByHand(ctx context.Context, h HandRequest) error {

@@ -1,8 +1,8 @@
 // Package identity keeps a node's certificates: the client certificate by which the API server recognizes the node, and the
 // certificate of the node's own server. It obtains the first client certificate (TLS bootstrap) and renews both.
 //
-// Contract: Bootstrap blocks until there is a kubeconfig that works or ctx ends. A Joining does the same in its Run, and lets the agent work
-// meanwhile: requests to the API server wait. A Client, a Joining and a Serving start nothing. Their Run(ctx) blocks, and joins everything
+// Contract: the Run of a Joining blocks until there is a kubeconfig that works, and then renews its certificate until ctx ends. The agent works
+// meanwhile: its requests to the API server wait. A Client, a Joining and a Serving start nothing. Their Run(ctx) blocks, and joins everything
 // that it started. Private keys are made on the node (ECDSA P-256) and
 // never leave it. They are written with mode 0600 before they are used, so that after a restart the agent goes on with
 // the same key and finds the same certificate request. No file is changed in place: it is complete or does not exist.

@@ -33,7 +33,7 @@ type MemoryConfig struct {
 }
 
 // Memory is the identity of a node that keeps its key and its certificate in memory only, such as a simulated one. It gets the certificate by
-// TLS bootstrap and renews it, with the same requests as Bootstrap and Client. Join and Run must not be called at the same time; the other
+// TLS bootstrap and renews it, with the same requests as Joining and Client. Join and Run must not be called at the same time; the other
 // methods may be called at any time, concurrently.
 type Memory struct {
 	cfg   MemoryConfig
