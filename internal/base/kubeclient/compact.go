@@ -122,7 +122,7 @@ func (t *known) node(n *v1.Node) {
 		share(t, &s.Addresses[i].Type)
 	}
 	for _, text := range []*string{
-		&s.NodeInfo.KernelVersion, &s.NodeInfo.OSImage, &s.NodeInfo.ContainerRuntimeVersion, &s.NodeInfo.KubeletVersion, &s.NodeInfo.KubeProxyVersion,
+		&s.NodeInfo.KernelVersion, &s.NodeInfo.OSImage, &s.NodeInfo.ContainerRuntimeVersion, &s.NodeInfo.KubeletVersion,
 		&s.NodeInfo.OperatingSystem, &s.NodeInfo.Architecture,
 	} {
 		share(t, text)
