@@ -96,7 +96,7 @@ func hostV2(t *testing.T) string {
 	pods := top + "/kubepods.slice"
 	web := pods + "/kubepods-burstable.slice/kubepods-burstable-pod11111111_aaaa_bbbb_cccc_000000000001.slice"
 	return host(t, under(map[string]string{
-		top + "/cgroup.controllers": "cpu memory\n", "proc/meminfo": "MemTotal: 16000 kB\nMemFree: 4000 kB\n",
+		top + "/cgroup.controllers": "cpu memory\n", "proc/meminfo": "MemTotal: 16000 kB\nMemFree: 4000 kB\nSwapTotal: 2000 kB\nSwapFree: 1500 kB\n",
 		"proc/net/dev": netDev, "proc/net/route": route, "proc/42/net/dev": netDev, "proc/42/net/route": route,
 		"proc/diskstats": "   7       0 loop0 9 9 9 9 9 9 9 9 9 9 9\n 253       0 vda 211663 30030 10731426 164722 67479 215082 29017224 184056 2 87520 403048 44227 83 10060256 46728 2956 7540\n 254 0 vdb a\n",
 		"proc/42/fd/0":   "-> /dev/null", "proc/42/fd/1": "-> pipe:[1]", "proc/42/fd/3": "-> socket:[2]", "proc/43/fd/0": "-> socket:[3]",
@@ -236,7 +236,7 @@ func newStats(t *testing.T, change func(*Config)) *Stats {
 	cfg := Config{
 		NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(), Disk: disk{}, Volumes: disk{}, LogDir: "/var/log/pods", RootDir: "/var/lib/kubelet-of-no-machine",
 		Machine: func() Machine {
-			return Machine{CPUs: 4, Cores: 2, Sockets: 1, MemoryBytes: 16384000, SwapBytes: 1024, BootTime: at(-1000), MachineID: "m", SystemUUID: "s", BootID: "b",
+			return Machine{CPUs: 4, Cores: 2, Sockets: 1, MemoryBytes: 16384000, SwapBytes: 2048000, BootTime: at(-1000), MachineID: "m", SystemUUID: "s", BootID: "b",
 				KernelVersion: "6.1", OSImage: "Debian", MaxPID: func() int64 { return 1000 }, Tasks: func() (int64, error) { return 77, nil }}
 		},
 		Now: func() time.Time { return at(0) }, Log: slog.New(slog.DiscardHandler),

@@ -161,7 +161,7 @@ func (r *reader) memory() *memoryUsage {
 	if r.tree.v2 {
 		m.usage = r.number("", "memory.current")
 		if m.usage == nil {
-			m.usage = r.rootUsage()
+			m.usage = r.inUse("MemTotal:", "MemFree:")
 		}
 		m.rss, m.cache, m.mapped, m.kernel = entry(stat, "anon"), entry(stat, "file"), entry(stat, "file_mapped"), entry(stat, "kernel")
 		m.active, m.inactive = entry(stat, "active_file"), entry(stat, "inactive_file")
@@ -198,30 +198,27 @@ func (r *reader) memoryExtremes(m *memoryUsage) {
 	m.kernel, m.failed = r.number("memory", "memory.kmem.usage_in_bytes"), r.number("memory", "memory.failcnt")
 }
 
-// rootUsage computes the memory in use from /proc/meminfo, because the root group of v2 does not count memory.
-func (r *reader) rootUsage() *uint64 {
+// inUse returns a total of /proc/meminfo minus what is free of it, in bytes, because the root group of v2 counts neither memory nor swap
+// space. It returns nil if the file has not both lines.
+func (r *reader) inUse(total, free string) *uint64 {
 	data, err := os.ReadFile(filepath.Join(r.tree.host, "proc/meminfo"))
 	if err != nil {
 		return nil
 	}
-	var total, free uint64
+	values := map[string]uint64{}
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
-		if len(f) < 2 {
+		if len(f) < 2 || f[0] != total && f[0] != free {
 			continue
 		}
-		n, _ := strconv.ParseUint(f[1], 10, 64)
-		switch f[0] {
-		case "MemTotal:":
-			total = n * 1024
-		case "MemFree:":
-			free = n * 1024
+		if n, err := strconv.ParseUint(f[1], 10, 64); err == nil && n < noLimit/1024 {
+			values[f[0]] = n * 1024
 		}
 	}
-	if total == 0 {
+	if len(values) != 2 {
 		return nil
 	}
-	return ptr(less(total, free))
+	return ptr(less(values[total], values[free]))
 }
 
 // noLimit is the smallest value that counts as "unlimited". For "unlimited", v1 shows the largest multiple of the page size, which is
@@ -243,6 +240,9 @@ func (r *reader) swap(memory *memoryUsage) *swapUsage {
 	var used *uint64
 	if r.tree.v2 {
 		used = r.number("", "memory.swap.current")
+		if used == nil && r.group == "/" {
+			used = r.inUse("SwapTotal:", "SwapFree:")
+		}
 	} else if both := r.number("memory", "memory.memsw.usage_in_bytes"); both != nil && memory != nil {
 		used = ptr(less(*both, *memory.usage))
 	}
