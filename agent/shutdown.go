@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"io"
+	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,7 +24,7 @@ func (a *Agent) buildShutdown() error {
 	if policy.Whole() == 0 {
 		return nil
 	}
-	a.shutdown = nodeshutdown.New(nodeshutdown.Config{
+	cfg := nodeshutdown.Config{
 		Policy: policy, Pods: endingPods{a.loop, a}, Log: a.log,
 		Open: a.openPower,
 		Changed: func() {
@@ -32,7 +33,11 @@ func (a *Agent) buildShutdown() error {
 			}
 		},
 		Event: func(message string) { a.events.NodeEvent(v1.EventTypeNormal, shutdown.EventReason, message) },
-	})
+	}
+	if a.deps.Machine.real {
+		cfg.File = filepath.Join(a.cfg.RootDir, "graceful_node_shutdown_state")
+	}
+	a.shutdown = nodeshutdown.New(cfg)
 	return stats.RegisterShutdown(a.deps.Metrics, a.shutdown.Times)
 }
 

@@ -5,5 +5,5 @@
 // shutdown, the shutdown stays delayed and the pods continue to end. A signal from logind is only a hint, so the package asks logind
 // whether a shutdown is under way. Down may be called concurrently and does no IO. After a shutdown is cancelled, no further group is
 // ended, and pods that have ended are not started again. The shutdown is delayed by at most the time of the whole policy and a bounded
-// time for the last statuses.
+// time for the last statuses. The times of the last shutdown are in a file, so that the metrics have them after the machine's start.
 package nodeshutdown

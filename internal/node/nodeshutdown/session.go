@@ -146,9 +146,11 @@ func (s *session) begin(ctx context.Context) {
 	s.ending, s.hold = e, nil
 	go func() {
 		defer stop()
+		s.w.keep()
 		s.w.end(ctx)
 		if ctx.Err() == nil {
 			s.w.finished.Store(time.Now().UnixNano())
+			s.w.keep()
 			s.w.cfg.Log.Info("the machine may go down: its pods have ended, or their time is over")
 			s.w.release(hold)
 			hold = nil

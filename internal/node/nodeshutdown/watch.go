@@ -52,7 +52,9 @@ type Config struct {
 	Changed func()
 	// Event records an event of the node.
 	Event func(message string)
-	Log   *slog.Logger
+	// File keeps the times of the last shutdown for the agent that starts after it, in the format of upstream's kubelet; "": nothing keeps them.
+	File string
+	Log  *slog.Logger
 }
 
 // Watch ends the node's pods when the machine shuts down.
@@ -76,6 +78,7 @@ const longestWait = time.Minute
 // Run waits for shutdowns until ctx ends. If the connection ends during a shutdown, the machine still waits for the pods, and
 // they continue to end.
 func (w *Watch) Run(ctx context.Context) error {
+	w.load()
 	s := &session{w: w}
 	defer s.close()
 	for wait, last := time.Second, ""; ; wait = min(2*wait, longestWait) {
