@@ -103,7 +103,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/stats/network.go:beginning", "os.Open"}:                          kernelText,
 	{"internal/edge/stats/processes.go:reader.descriptors", "os.Open"}:               kernelText,
 	{"internal/edge/stats/read.go:open", "golang.org/x/sys/unix.Open"}:               kernelText,
-	{"internal/edge/stats/read.go:reader.rootUsage", "os.ReadFile"}:                  kernelText,
+	{"internal/edge/stats/read.go:reader.inUse", "os.ReadFile"}:                      kernelText,
 	{"internal/edge/stats/read.go:tree.pid", "os.ReadFile"}:                          kernelText,
 	{"internal/edge/userns/userns.go:Ranges.find", "os.ReadDir"}:                     ownFile,
 	{"internal/edge/userns/userns.go:read", "os.ReadFile"}:                           ownFile,
