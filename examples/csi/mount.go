@@ -102,7 +102,13 @@ func giveGroup(dir, group string) error {
 	if err != nil {
 		return fmt.Errorf("volume_mount_group %q is no number of a group", group)
 	}
-	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	// A pod that uses the volume may put a symbolic link in the place of a file at any moment: nothing outside of dir is changed.
+	return fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
@@ -114,7 +120,7 @@ func giveGroup(dir, group string) error {
 		if entry.IsDir() {
 			mode |= fs.ModeSetgid | 0o010
 		}
-		return errors.Join(os.Lchown(path, -1, gid), os.Chmod(path, mode))
+		return errors.Join(root.Lchown(path, -1, gid), root.Chmod(path, mode))
 	})
 }
 
