@@ -88,7 +88,7 @@ func (r row) draw(y int, x func(time.Time) float64, colour string) string {
 	}
 	text := took.Round(100 * time.Microsecond).String()
 	if r.left > 0 {
-		text += fmt.Sprintf(" (%d shorter spans below are not shown)", r.left)
+		text += fmt.Sprintf(" (shorter spans below are not shown: %d)", r.left)
 	}
 	at, anchor := from+long+5, "start"
 	if at > width-right-float64(7*len(text)) {
