@@ -51,10 +51,11 @@ func (p *Plan) hides(in *Input, c pressure.Crossing, order []claim) bool {
 	s := c.Threshold.Signal
 	for i := range order {
 		grown := order[i]
-		if u := grown.pod.Usage; i == 0 || u == nil || !u.before(c.Since, s, in.Layout) {
+		u := grown.pod.Usage
+		if i == 0 || u == nil || !u.before(c.Since, s, in.Layout) {
 			continue
 		}
-		written, known := p.State.levels[s].fell(grown.pod.Usage.LayersAt, c.Observed.Available, in.Now)
+		written, known := p.State.levels[s].fell(u.LayersAt, c.Observed.Available, in.Now)
 		if !known {
 			return true
 		}

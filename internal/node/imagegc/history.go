@@ -3,9 +3,7 @@ package imagegc
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -89,12 +87,7 @@ func (c *Collector) load(now time.Time) *history {
 }
 
 func (h *history) read(path string) error {
-	if info, err := os.Stat(path); err != nil {
-		return err
-	} else if info.Size() > maxFile {
-		return fmt.Errorf("the file has %d bytes, more than %d", info.Size(), maxFile)
-	}
-	data, err := os.ReadFile(path)
+	data, err := hostfs.ReadUntrusted(path, 1, maxFile)
 	if err != nil {
 		return err
 	}

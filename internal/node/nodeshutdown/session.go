@@ -146,14 +146,21 @@ func (s *session) begin(ctx context.Context) {
 	s.ending, s.hold = e, nil
 	go func() {
 		defer stop()
-		s.w.keep()
-		s.w.end(ctx)
-		if ctx.Err() == nil {
-			s.w.finished.Store(time.Now().UnixNano())
+		kept := make(chan struct{})
+		go func() { // beside the end of the pods, because they may keep the disk busy
+			defer close(kept)
 			s.w.keep()
+		}()
+		s.w.end(ctx)
+		ended := ctx.Err() == nil
+		if ended {
+			s.w.finished.Store(time.Now().UnixNano())
 			s.w.cfg.Log.Info("the machine may go down: its pods have ended, or their time is over")
 			s.w.release(hold)
 			hold = nil
+		}
+		if <-kept; ended { // the machine does not wait for the disk, but the end of the agent does
+			s.w.keep()
 		}
 		e.done <- hold
 	}()

@@ -3,9 +3,7 @@ package nodeshutdown
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
@@ -55,18 +53,14 @@ func (w *Watch) load() {
 }
 
 func readRecord(path string) (r record, err error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return record{}, err
-	case !info.Mode().IsRegular() || info.Size() > maxFile:
-		return record{}, fmt.Errorf("it is no file of at most %d bytes", maxFile)
-	}
-	data, err := os.ReadFile(path)
+	data, err := hostfs.ReadUntrusted(path, 1, maxFile)
 	if err != nil {
 		return record{}, err
 	}
-	return r, json.Unmarshal(data, &r)
+	if err := json.Unmarshal(data, &r); err != nil {
+		return record{}, err
+	}
+	return r, nil
 }
 
 // keep writes the times for the next agent. Power may go off soon after, so it waits for the disk.

@@ -10,6 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
 )
@@ -87,4 +92,49 @@ func TestAStateFileThatIsNotValid(t *testing.T) {
 			t.Errorf("a directory in place of the file: the log says %q", logged)
 		}
 	})
+}
+
+// hearsEnds is a world that says when a pod begins to end.
+type hearsEnds struct {
+	*world
+	ends chan struct{}
+}
+
+func (h hearsEnds) End(uid types.UID, why *decide.Stop) {
+	h.world.End(uid, why)
+	close(h.ends)
+}
+
+// Pods begin to end even while the disk does not take the file: a pod can keep a disk busy for long. The file is a named pipe here, on which the
+// agent waits until somebody reads it.
+func TestPodsDoNotWaitForTheStateFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "state")
+	if err := unix.Mkfifo(file+hostfs.Unfinished, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := newWorld()
+	o.pod("web", 0, 5, 0)
+	ends := make(chan struct{})
+	w := nodeshutdown.New(nodeshutdown.Config{
+		Policy: shutdown.New(nil, 30*s, 10*s), Pods: hearsEnds{o, ends}, Log: slog.New(slog.DiscardHandler), Open: o.open, Event: func(string) {}, Changed: func() {}, File: file,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	o.logind(true)
+	select {
+	case <-ends:
+	case <-time.After(20 * time.Second):
+		t.Error("no pod has begun to end after 20 s")
+	}
+	cancel()
+	pipe, err := os.Open(file + hostfs.Unfinished) // the agent's write ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

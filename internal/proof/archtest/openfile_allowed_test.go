@@ -64,8 +64,6 @@ var openAllowed = map[opening]string{
 	{"internal/edge/cgroup/own.go:Own", "os.ReadFile"}:                               kernelText,
 	{"internal/edge/cgroup/pods.go:Cgroups.PodCgroups", "os.ReadDir"}:                kernelText,
 	{"internal/edge/cgroup/hierarchy.go:readNumber", "os.ReadFile"}:                  kernelText,
-	{"internal/node/imagegc/history.go:history.read", "os.ReadFile"}:                 ownFile,
-	{"internal/node/nodeshutdown/times.go:readRecord", "os.ReadFile"}:                ownFile,
 	{"internal/edge/oom/watch.go:openKmsg", "os.OpenFile"}:                           kernelText,
 	{"internal/edge/checkpoint/checkpoint.go:Dir.Load", "os.ReadFile"}:               ownFile,
 	{"internal/edge/recorder/recorder.go:list", "os.ReadDir"}:                        ownFile,
