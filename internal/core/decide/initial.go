@@ -25,6 +25,7 @@ func (t *turn) inits() bool {
 			s := t.drive(c, inst, WhyInit, false)
 			if !initialized && (s != stepUp || !t.started(c, inst)) {
 				t.wait(WhySidecarFirst)
+				t.laterSidecars(i)
 				return false
 			}
 			continue
@@ -47,6 +48,18 @@ func (t *turn) inits() bool {
 		return false
 	}
 	return true
+}
+
+// laterSidecars decides about the running sidecars after the init container i, which is not up (any more). No other sidecar starts before it is, but
+// what has to be done to one that runs does not wait, for instance its end after a failed probe: the end of the earlier one may take its whole grace
+// period.
+func (t *turn) laterSidecars(i int) {
+	for j := i + 1; j < len(t.in.Pod.Spec.InitContainers); j++ {
+		c := &t.in.Pod.Spec.InitContainers[j]
+		if inst := t.instance(c.Name); pod.IsSidecar(c) && inst != nil && t.alive(inst) {
+			t.drive(c, inst, WhyInit, true)
+		}
+	}
 }
 
 // instance returns the newest attempt of an init container in the present sandbox, because all init containers run again in a new

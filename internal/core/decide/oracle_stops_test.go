@@ -36,6 +36,26 @@ func (w *world) checkStops(in *decide.Input, plan *decide.Plan) {
 		default:
 		}
 	}
+	if !plan.Ending && in.Pod != nil && right(in.Observed.Sandboxes) {
+		w.checkFailed(in, plan)
+	}
+}
+
+// checkFailed checks that each running container whose probe has failed is being stopped, in a pod that goes on.
+func (w *world) checkFailed(in *decide.Input, plan *decide.Plan) {
+	for i := range in.Observed.Containers {
+		c := &in.Observed.Containers[i]
+		if c.State != pod.StateRunning || in.Probed.Of(c).Failed.Cause == pod.CauseNone {
+			continue
+		}
+		ends := func(a pod.Action) bool {
+			return a.ID == c.ID && (a.Op == pod.OpStopContainer || a.Op == pod.OpPreStop)
+		}
+		stopped := slices.ContainsFunc(in.Memory.Containers, func(m decide.ContainerMemory) bool { return m.StopID == c.ID })
+		if !stopped && !slices.ContainsFunc(plan.Do, ends) && !slices.ContainsFunc(in.InFlight, ends) {
+			w.breaks(invUnhealthy, "the probe of %s has failed, and it is not stopped", c.ID)
+		}
+	}
 }
 
 // checkEnd checks that the pod has a reason to end, and notes when its grace period began.

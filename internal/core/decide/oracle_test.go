@@ -41,7 +41,7 @@ const (
 	invProgress      invariant = "with a friendly environment a pod reaches its wanted end"
 	invRest          invariant = "with a friendly environment a pod comes to rest"
 	invLeft          invariant = "nothing of a deleted pod stays"
-	invUnhealthy     invariant = "a container that failed its liveness or startup probe does not run on"
+	invUnhealthy     invariant = "a container that failed its liveness or startup probe is stopped, whatever else the pod waits for"
 	invTruth         invariant = "the API's status converges to the runtime's truth"
 	invRefused       invariant = "the API server accepts every status"
 	invCounts        invariant = "a restart count never falls"

@@ -305,6 +305,11 @@ func plantedBugs() []planted {
 				in.Probed[i].Failed = decide.FailedProbe{}
 			}
 		})},
+		{"a failed probe waits for the end of an earlier sidecar", invUnhealthy, "sidecars-probes", plan(func(in *decide.Input, p *decide.Plan) {
+			if slices.ContainsFunc(in.InFlight, func(a pod.Action) bool { return a.ID == "side-0" && a.Op == pod.OpStopContainer }) {
+				p.Do = slices.DeleteFunc(p.Do, func(a pod.Action) bool { return a.Container == "other" && a.Op == pod.OpStopContainer })
+			}
+		})},
 		{"the status says waiting", invTruth, "always", reported(func(_ *podstatus.Input, s *v1.PodStatus) {
 			for i := range s.ContainerStatuses {
 				s.ContainerStatuses[i].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}

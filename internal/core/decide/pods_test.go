@@ -168,6 +168,8 @@ func scopes() []scope {
 			budget: give{exits: 1, crashes: 1}, deep: give{exits: 2, crashes: 1, sandboxes: 1, deletes: 1}},
 		{name: "sidecar-probes", policy: never, inits: mains(sidecar("side", startup, liveness)), mains: mains(app),
 			budget: give{exits: 1, sick: 1, deletes: 1}, deep: give{exits: 1, sick: 1, crashes: 1, deletes: 1}},
+		{name: "sidecars-probes", policy: never, inits: mains(sidecar("side", liveness), sidecar("other", startup)), mains: mains(app),
+			budget: give{sick: 2}, deep: give{exits: 1, sick: 2, deletes: 1}},
 		{name: "sidecar-hooks", policy: always, inits: mains(sidecar("side", postStart, preStop)), mains: mains(with(app, preStop)),
 			budget: give{deletes: 2}, deep: give{exits: 1, crashes: 1, deletes: 2}},
 		{name: "rules", policy: never, mains: mains(with(app, rule(v1.ContainerRestartPolicyNever, v1.ContainerRestartRuleActionRestart, 42))),
