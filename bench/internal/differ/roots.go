@@ -372,16 +372,20 @@ func (d *differ) hookForgotten() bool {
 	})
 }
 
-// deadProbed reports whether only upstream's kubelet stopped a container that had just exited by itself, and then started it again. The
-// cause is a liveness probe over the network, which failed because nothing listened any more.
+// deadProbed reports whether upstream's kubelet stopped a container that had just exited by itself, and then started it again. The cause is a
+// liveness probe over the network, which failed because nothing listened any more. Wherry did not stop the container, or it stopped it too late as
+// well, but did not start it again for that reason.
 func (d *differ) deadProbed() bool {
 	for _, c := range d.upstream.Calls {
 		p := d.c.probe(c.Container, "liveness")
 		if c.Verb != "StopContainer" || !c.Late || p == nil || p.Exec != nil || !d.c.play(c.Container, c.Attempt%lifeAttempts).Exits {
 			continue
 		}
-		again := d.upstream.instances(c.Container)[c.Attempt+1] != nil
-		if again && !slices.ContainsFunc(d.wherry.Calls, func(w Call) bool { return w.Verb == c.Verb && w.Container == c.Container && w.Attempt == c.Attempt }) {
+		next, other := d.upstream.instances(c.Container)[c.Attempt+1], d.wherry.instances(c.Container)[c.Attempt+1]
+		stops := func(w Call) bool {
+			return w.Verb == c.Verb && w.Container == c.Container && w.Attempt == c.Attempt && (other != nil || !w.Late)
+		}
+		if next != nil && !slices.ContainsFunc(d.wherry.Calls, stops) {
 			return true
 		}
 	}

@@ -81,6 +81,30 @@ func TestADeadContainerThatIsProbed(t *testing.T) {
 	}
 }
 
+// A container with restartPolicy OnFailure completes, and both agents stop it too late. Only upstream's kubelet takes the failed probe for a reason to
+// start it again. If Wherry's stop comes while the container runs, the comparison reports another class.
+func TestACompletedContainerThatIsProbed(t *testing.T) {
+	for late, class := range map[bool]string{
+		true:  classDeadProbed,
+		false: "calls of main: only upstream has a further instance",
+	} {
+		c := twoContainers()
+		c.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 12 * time.Second}}}
+		c.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: asking("http", "main-0", "liveness")}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} { // another container keeps the pod alive
+			l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
+			l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+		}
+		u.call(13, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5, Late: true})
+		w.call(13, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5, Late: late})
+		u.call(13, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+		u.call(13, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		want(t, Compare(c, u.Trace, w.Trace), class)
+	}
+}
+
 // The stop of one of two main containers is not the beginning of the pod's end, because the other container keeps running.
 func TestThePodsEndBeginsWhenNoMainContainerRunsOn(t *testing.T) {
 	l := newLife()
