@@ -188,6 +188,10 @@ func (v *Volumes) checkTarget(dir string, b *bound) error {
 // stage stages a volume, unless it is staged already.
 func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bound) error {
 	dir := v.layout.staging(b)
+	known, err := v.isStaged(b) // by an earlier attempt, for another pod, or for one that has ended
+	if err != nil {
+		return err
+	}
 	data, err := v.loadVolumeData(dir)
 	if failedToRead(err) {
 		return fmt.Errorf("read %s: %w", volumeData, err)
@@ -196,6 +200,7 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 		if err := v.unstage(ctx, d, b); err != nil {
 			return fmt.Errorf("unstage the volume, which has %s: %w", labelled(data[labelKey]), err)
 		}
+		known = false
 	} else if data[stagedMark] != "" {
 		mounted, err := v.cfg.Host.Mounted(in.StagingPath)
 		if err != nil || mounted {
@@ -213,33 +218,29 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 		return err
 	}
 	if err := d.Stage(ctx, csispec.Stage(&staged)); err != nil {
-		return v.stagingFailed(ctx, in.Pod.UID, b, err)
+		if csispec.Final(err) && !known {
+			v.forgetStaging(ctx, b)
+		}
+		return err
 	}
 	data = stagingData(b)
 	data[stagedMark] = "true"
 	return v.writeVolumeData(dir, data)
 }
 
-// stagingFailed handles the error of a driver that stages a volume for a pod, and returns the error. If the error is final, the driver has done nothing that
-// it must undo: the volume's directory is removed, so the driver is not called to unstage the volume when the pod ends. After any other error it may have
-// staged the volume, or may still do so. The directory also stays if a pod uses the volume, which then was staged before: some drivers mount nothing there.
-func (v *Volumes) stagingFailed(ctx context.Context, uid types.UID, b *bound, failed error) error {
-	if !csispec.Final(failed) || b.Done {
-		return failed
-	}
+// forgetStaging removes the directory of a volume whose first staging has ended with a final error: the driver has done nothing that it must undo, so it is
+// not called to unstage the volume when the pod ends. After any other error it may have staged the volume, or may still do so. The directory also stays if
+// it was there before: then the volume was perhaps staged before, although some drivers mount nothing there. The caller holds the volume's lock.
+func (v *Volumes) forgetStaging(ctx context.Context, b *bound) {
 	dir := v.layout.staging(b)
 	target := filepath.Join(dir, globalDir)
-	others, err := v.othersWith(b, uid)
-	if err == nil && len(others) == 0 {
-		var mounted bool
-		if mounted, err = v.cfg.Host.Mounted(target); err == nil && !mounted {
-			err = v.removeMount(ctx, dir, target)
-		}
+	mounted, err := v.cfg.Host.Mounted(target)
+	if err == nil && !mounted {
+		err = v.removeMount(ctx, dir, target)
 	}
 	if err != nil {
 		v.cfg.Log.Warn("cannot remove the directory of a volume that was not staged; the driver unstages it when the pod ends", "persistentVolume", b.PersistentVolume, "err", err)
 	}
-	return failed
 }
 
 // removeMount deletes the directory of a volume that its driver has unmounted. If something is still mounted on target, removeMount

@@ -70,3 +70,42 @@ func TestFailedStageOfAVolumeInUse(t *testing.T) {
 		}
 	}
 }
+
+// A volume that an ended pod has left staged stays so in the driver when the driver refuses to stage it for the next pod, also if the driver mounts nothing at
+// the staging path. After that pod has ended, the driver is asked to unstage the volume. The agent may have been restarted in between.
+func TestFailedStageOfAVolumeThatAPodHasLeft(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		data := t.TempDir()
+		f := newCSI(t, simcsi.Config{Stage: true, Mount: func(_, target string) error {
+			if filepath.Base(target) == "globalmount" {
+				return nil
+			}
+			return unix.Mount(data, target, "", unix.MS_BIND, "")
+		}})
+		f.disk("d", v1.ReadWriteOnce)
+		a, b := podOf("a", claim("v", "d", false)), podOf("b", claim("v", "d", false))
+		setUp(t, f.fixture, a)
+		f.driver.SetFault("NodeUnstageVolume", &simcsi.Fault{Err: errBusy})
+		f.end(t, a)
+		if err := f.UnstageUnused(t.Context()); err == nil {
+			t.Error("the volume was unstaged although its disk is busy")
+		}
+		if restart {
+			f.Volumes = f.restart()
+		}
+		f.driver.SetFault("NodeStageVolume", &simcsi.Fault{Err: status.Error(codes.InvalidArgument, "no")})
+		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: b}), "v", "NodeStageVolume: no")
+		f.driver.SetFault("NodeUnstageVolume", nil)
+		f.end(t, b)
+		if err := f.UnstageUnused(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if staged, _ := f.driver.Holds(); staged != 0 {
+			t.Errorf("restart %v: the driver still has the volume staged, after the calls %q", restart, f.driver.Calls())
+		}
+		if left, _ := filepath.Glob(filepath.Join(f.root, "plugins/kubernetes.io/csi", driverName, "*")); len(left) != 0 {
+			t.Errorf("restart %v: left: %v", restart, left)
+		}
+	}
+}
