@@ -125,3 +125,46 @@ func TestCanceledWaitForAnAttachment(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// An inline volume may have the name of the persistent volume of another volume of its pod. Both would have one directory, and the agent would lose one of
+// them: so the volume with the claim is refused, before its driver is called.
+func TestInlineVolumeWithTheNameOfAPersistentVolume(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.disk("d", v1.ReadWriteOnce)
+	inline := v1.Volume{Name: "pv-d", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driverName}}}
+	p := podOf("a", claim("v", "d", false), inline)
+	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", `the persistentvolume "pv-d" would have the same directory as the volume "pv-d" of the pod`)
+	if staged, published := f.driver.Holds(); staged != 0 || published != 1 {
+		t.Errorf("%d staged, %d published volumes, want only the inline volume", staged, published)
+	}
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+		t.Error(err)
+	}
+	alone := podOf("b", claim("pv-d", "d", false)) // a volume of the same name whose directory is that of its own persistent volume
+	setUp(t, f.fixture, alone)
+	if err := f.TearDown(t.Context(), pod.RefOf(alone)); err != nil {
+		t.Error(err)
+	}
+}
+
+// In the directory of block volumes, the names staging and publish belong to the directories in which drivers work. A persistent volume of such a name is
+// refused: to unstage it, the agent would delete the directories of all other block volumes.
+func TestBlockVolumeWithANameOfTheAgents(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	for _, name := range []string{"staging", "publish"} {
+		pv := f.blockDisk(t, "c-"+name)
+		delete(f.claims.pvs, pv.Name)
+		pv.Name = name
+		f.claims.pvs[name], f.claims.claims["c-"+name].Spec.VolumeName = pv, name
+		p := raw(podOf("a", claim("v", "c-"+name, false)), "v")
+		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "a block volume cannot have the name "+name)
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+			t.Error(err)
+		}
+	}
+	if staged, published := f.driver.Holds(); staged+published != 0 {
+		t.Errorf("%d staged, %d published volumes", staged, published)
+	}
+}
