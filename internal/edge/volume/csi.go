@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -93,12 +94,24 @@ func (v *Volumes) resolveCSI(ctx context.Context, uid types.UID, b *bound) (obje
 	return object, d, err
 }
 
-// maxHandle is the longest handle of a volume, in bytes. The handle is the name by which the driver knows the volume.
+// maxHandle is the longest handle of a volume, in bytes. The handle is the name by which the driver knows the volume. It counts as the records and volumeData
+// contain it, in JSON, because these files have a bound too (maxRecord).
 const maxHandle = 16 << 10
 
 func checkHandle(handle string) error {
-	if handle == "" || len(handle) > maxHandle {
-		return fmt.Errorf("volumeHandle has %d bytes: it must have between 1 and %d", len(handle), maxHandle)
+	size := len(handle)
+	if size > 0 && size <= maxHandle {
+		text, err := json.Marshal(handle)
+		if err != nil {
+			return fmt.Errorf("encode volumeHandle: %w", err)
+		}
+		size = len(text) - len(`""`)
+	}
+	switch {
+	case size == 0 || size > maxHandle:
+		return fmt.Errorf("volumeHandle has %d bytes as JSON text: it must have between 1 and %d", size, maxHandle)
+	case !utf8.ValidString(handle): // the records would contain another handle
+		return errors.New("volumeHandle is no valid UTF-8")
 	}
 	return nil
 }

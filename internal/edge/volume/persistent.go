@@ -254,7 +254,16 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	}
 	in.SELinux = b.SELinux
 	b.Pod = p.Namespace + "/" + p.Name
+	admitted := false
+	if b.Attach && !b.Done {
+		if admitted, err = v.using.admit(b.unique()); err != nil {
+			return err
+		}
+	}
 	if err := v.writeRecord(p.UID, vol.Name, b); err != nil {
+		if admitted {
+			v.using.withdraw(b.unique())
+		}
 		return err
 	}
 	switch b.Kind {
