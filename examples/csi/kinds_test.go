@@ -97,6 +97,42 @@ func TestACopyHasTheContentOfItsSource(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument)
 }
 
+// A copy is there and the answer was lost: the call is repeated after the source was deleted, and succeeds. Nothing of an attempt that was interrupted is left
+// in a volume that is no copy.
+func TestCopyOutlivesItsSource(t *testing.T) {
+	t.Parallel()
+	s := store{dir: t.TempDir(), kind: disk}
+	c := &controller{store: s}
+	source := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "source"}}}
+	create := func(name string, from *csi.VolumeContentSource) (*csi.CreateVolumeResponse, error) {
+		return c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeContentSource: from, VolumeCapabilities: []*csi.VolumeCapability{xfsVolume}})
+	}
+	ok[*csi.CreateVolumeResponse](t)(create("source", nil))
+	ok[*csi.CreateVolumeResponse](t)(create("copy", source))
+	ok[*csi.DeleteVolumeResponse](t)(c.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "source"}))
+	if v := ok[*csi.CreateVolumeResponse](t)(create("copy", source)).Volume; v.VolumeId != "copy" || v.ContentSource.GetVolume().GetVolumeId() != "source" {
+		t.Errorf("the copy: %v", v)
+	}
+	_, err := create("late", source)
+	wantCode(t, err, codes.NotFound)
+	_, err = create("copy", &csi.VolumeContentSource{})
+	wantCode(t, err, codes.InvalidArgument)
+
+	if err := os.WriteFile(s.image("fresh"), []byte("of an attempt that was interrupted"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ok[*csi.CreateVolumeResponse](t)(create("fresh", nil))
+	image, err := os.Open(s.image("fresh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close()
+	begin := make([]byte, 8)
+	if _, err := image.ReadAt(begin, 0); err != nil || string(begin) != strings.Repeat("\x00", 8) {
+		t.Errorf("a new volume begins with %q, %v", begin, err)
+	}
+}
+
 // If the file system of a larger copy cannot grow, the volume is not mounted, so that the next call tries again.
 func TestAFileSystemThatCannotGrowIsNotMounted(t *testing.T) {
 	needLoopDevices(t)
