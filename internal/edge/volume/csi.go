@@ -426,6 +426,13 @@ func (v *Volumes) setUpInTree(ctx context.Context, p Pod, vol *v1.Volume) error 
 	if err != nil {
 		return err
 	}
+	// The author of the pod has chosen the name. No other volume may have its directory.
+	switch driver := pv.Spec.CSI.Driver; {
+	case strings.Contains(pv.Name, "~"):
+		return fmt.Errorf("the name of the disk, %q, must not contain '~', which stands for '/' in the name of its directory", pv.Name)
+	case !strings.HasPrefix(pv.Name, driver+"-") && !strings.ContainsAny(pv.Name, "/#"): // a name that a persistent volume may have
+		return fmt.Errorf("%q is no name of a disk of CSI driver %s", pv.Name, driver)
+	}
 	pv.Name = strings.ReplaceAll(pv.Name, "/", "~") // the name of a vSphere volume has its path; upstream's kubelet has the same directory
 	if err := checkName("name of the volume", pv.Name); err != nil {
 		return err
