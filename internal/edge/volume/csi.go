@@ -221,14 +221,14 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 			return err
 		}
 	}
+	staged := *in
+	if staged.Secrets, err = v.secrets(ctx, in.PV.Spec.CSI.NodeStageSecretRef); err != nil { // before there is a directory, which would say that the driver was called
+		return err
+	}
 	if err := v.cfg.Disk.MkdirAll(in.StagingPath, 0o750); err != nil {
 		return fmt.Errorf("make staging directory: %w", err)
 	}
 	if err := v.writeVolumeData(dir, stagingData(b)); err != nil {
-		return err
-	}
-	staged := *in
-	if staged.Secrets, err = v.secrets(ctx, in.PV.Spec.CSI.NodeStageSecretRef); err != nil {
 		return err
 	}
 	if err := d.Stage(ctx, csispec.Stage(&staged)); err != nil {

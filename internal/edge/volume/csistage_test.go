@@ -19,8 +19,10 @@ func TestUnstageAfterFailedStage(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[codes.Code]int{codes.InvalidArgument: 0, codes.Internal: 0, codes.DeadlineExceeded: 1, codes.Unavailable: 1} {
 		f := newCSI(t, simcsi.Config{Stage: true})
-		f.disk("d", v1.ReadWriteOnce)
+		f.disk("d", v1.ReadWriteOnce).Spec.CSI.NodeStageSecretRef = &v1.SecretReference{Namespace: "vault", Name: "late"}
 		p := podOf("a", claim("v", "d", false))
+		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "secret vault/late of the volume not found")
+		f.claims.secrets["vault/late"] = &v1.Secret{}
 		f.driver.SetFault("NodeStageVolume", &simcsi.Fault{Err: status.Error(code, "no")})
 		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "NodeStageVolume: no")
 		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
