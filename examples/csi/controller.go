@@ -83,14 +83,19 @@ func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest)
 	if err := c.store.kind.check(r.VolumeCapabilities); err != nil {
 		return nil, err
 	}
-	want, err := c.wanted(r)
+	from, err := c.sourceOf(r)
 	if err != nil {
 		return nil, err
 	}
+	block := r.VolumeCapabilities[0].GetBlock() != nil
 	least, most := r.GetCapacityRange().GetRequiredBytes(), r.GetCapacityRange().GetLimitBytes()
 	have, err := c.store.read(r.Name)
 	switch {
 	case status.Code(err) == codes.NotFound:
+		want, err := c.wanted(r, record{Bytes: max(least, smallest), Block: block, Source: from})
+		if err != nil {
+			return nil, err
+		}
 		if most > 0 && want.Bytes > most {
 			return nil, status.Errorf(codes.OutOfRange, "the smallest volume has %d bytes", want.Bytes)
 		}
@@ -100,7 +105,8 @@ func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest)
 		have = want
 	case err != nil:
 		return nil, err
-	case have.Block != want.Block || have.Source != want.Source || have.Bytes < least || most > 0 && have.Bytes > most:
+	case have.Block != block || have.Source != from || // the source of a copy need not be there any more
+		have.Bytes < least || most > 0 && have.Bytes > most:
 		return nil, status.Errorf(codes.AlreadyExists, "there is another volume %s, of %d bytes", r.Name, have.Bytes)
 	}
 	volume := &csi.Volume{VolumeId: r.Name, CapacityBytes: have.Bytes, ContentSource: r.VolumeContentSource}
@@ -110,14 +116,21 @@ func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest)
 	return &csi.CreateVolumeResponse{Volume: volume}, nil
 }
 
-// wanted returns the record of a volume that does not exist yet.
-func (c *controller) wanted(r *csi.CreateVolumeRequest) (record, error) {
-	want := record{Bytes: max(r.GetCapacityRange().GetRequiredBytes(), smallest), Block: r.VolumeCapabilities[0].GetBlock() != nil}
-	if r.VolumeContentSource != nil {
-		want.Source = r.VolumeContentSource.GetVolume().GetVolumeId()
-		if want.Source == "" || c.store.kind == share {
-			return want, status.Error(codes.InvalidArgument, "a volume can be a copy only of another volume, and only of a disk")
-		}
+// sourceOf returns the volume of which a volume is to be a copy; "": of none.
+func (c *controller) sourceOf(r *csi.CreateVolumeRequest) (string, error) {
+	if r.VolumeContentSource == nil {
+		return "", nil
+	}
+	from := r.VolumeContentSource.GetVolume().GetVolumeId()
+	if from == "" || c.store.kind == share {
+		return "", status.Error(codes.InvalidArgument, "a volume can be a copy only of another volume, and only of a disk")
+	}
+	return from, nil
+}
+
+// wanted completes the record of a volume that does not exist yet.
+func (c *controller) wanted(r *csi.CreateVolumeRequest, want record) (record, error) {
+	if want.Source != "" {
 		source, err := c.store.read(want.Source)
 		if err != nil {
 			return want, err
@@ -140,8 +153,11 @@ func (c *controller) wanted(r *csi.CreateVolumeRequest) (record, error) {
 	return want, nil
 }
 
-// make makes a volume. A volume without a record does not exist, so the record is written last.
+// make makes a volume. A volume without a record does not exist, so the record is written last, and what an interrupted call has left is deleted first.
 func (c *controller) make(id string, want record) error {
+	if err := c.store.discard(id); err != nil {
+		return err
+	}
 	if want.Source != "" {
 		if err := c.store.clone(want.Source, id); err != nil {
 			return err

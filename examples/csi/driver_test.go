@@ -45,7 +45,7 @@ func needLoopDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	for _, program := range []string{"losetup", "mkfs.xfs", "xfs_growfs", "mkfs.ext4", "resize2fs", "mount"} {
+	for _, program := range []string{"losetup", "mkfs.xfs", "xfs_growfs", "mkfs.ext4", "e2fsck", "resize2fs", "mount"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -95,6 +96,158 @@ func TestACopyHasTheContentOfItsSource(t *testing.T) {
 	wantCode(t, err, codes.NotFound)
 	_, err = create("other", "source", 300*mebi, blockDevice)
 	wantCode(t, err, codes.InvalidArgument)
+}
+
+// A copy is there and the answer was lost: the call is repeated after the source was deleted, and succeeds. Nothing of an attempt that was interrupted is left
+// in a volume that is no copy.
+func TestCopyOutlivesItsSource(t *testing.T) {
+	t.Parallel()
+	s := store{dir: t.TempDir(), kind: disk}
+	c := &controller{store: s}
+	source := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "source"}}}
+	create := func(name string, from *csi.VolumeContentSource) (*csi.CreateVolumeResponse, error) {
+		return c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeContentSource: from, VolumeCapabilities: []*csi.VolumeCapability{xfsVolume}})
+	}
+	ok[*csi.CreateVolumeResponse](t)(create("source", nil))
+	ok[*csi.CreateVolumeResponse](t)(create("copy", source))
+	ok[*csi.DeleteVolumeResponse](t)(c.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "source"}))
+	if v := ok[*csi.CreateVolumeResponse](t)(create("copy", source)).Volume; v.VolumeId != "copy" || v.ContentSource.GetVolume().GetVolumeId() != "source" {
+		t.Errorf("the copy: %v", v)
+	}
+	_, err := create("late", source)
+	wantCode(t, err, codes.NotFound)
+	_, err = create("copy", &csi.VolumeContentSource{})
+	wantCode(t, err, codes.InvalidArgument)
+
+	if err := os.WriteFile(s.image("fresh"), []byte("of an attempt that was interrupted"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ok[*csi.CreateVolumeResponse](t)(create("fresh", nil))
+	image, err := os.Open(s.image("fresh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close()
+	begin := make([]byte, 8)
+	if _, err := image.ReadAt(begin, 0); err != nil || string(begin) != strings.Repeat("\x00", 8) {
+		t.Errorf("a new volume begins with %q, %v", begin, err)
+	}
+}
+
+// A program that makes a file system is killed in the middle, so that the device has a superblock and not the rest. The next call makes the file system from
+// the beginning, also of a copy of the volume. A file system that is complete is never made again.
+func TestHalfAFileSystemIsMadeAgain(t *testing.T) {
+	needLoopDevices(t)
+	for fsType, superblock := range map[string]string{xfs: `printf XFSB`, ext4: `head -c 1080 /dev/zero; printf '\123\357'`} {
+		s := store{dir: t.TempDir(), kind: disk}
+		c, d, dir := &controller{store: s}, &nodeService{store: s, node: "a"}, t.TempDir()
+		ok[*csi.CreateVolumeResponse](t)(c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: []*csi.VolumeCapability{mountOf(fsType)}}))
+		path := map[string]string{"v": filepath.Join(dir, "v"), "copy": filepath.Join(dir, "copy")}
+		t.Cleanup(func() {
+			for id, at := range path {
+				_, _ = unmount(at), d.detach(context.Background(), id)
+			}
+		})
+		programs, search := t.TempDir(), os.Getenv("PATH")
+		script := "#!/bin/sh\nfor device; do :; done\n(" + superblock + ") | dd of=\"$device\" conv=notrunc,fsync 2>/dev/null\nkill -9 $$\n"
+		if err := os.WriteFile(filepath.Join(programs, "mkfs."+fsType), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", programs+":"+search)
+		if _, err := d.stage(t.Context(), "v", path["v"], mountOf(fsType)); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Errorf("%s: staged although the program was killed: %v", fsType, err)
+		}
+		if has, err := fileSystem(s.image("v")); has != fsType || err != nil {
+			t.Fatalf("%s: the device has %q, %v: this test tests nothing", fsType, has, err)
+		}
+		t.Setenv("PATH", search)
+		ok[*csi.CreateVolumeResponse](t)(c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "copy", VolumeCapabilities: []*csi.VolumeCapability{mountOf(fsType)},
+			VolumeContentSource: &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "v"}}}}))
+		for id, at := range path {
+			for i := range 2 {
+				if _, err := d.stage(t.Context(), id, at, mountOf(fsType)); err != nil {
+					t.Fatalf("%s: %s: %v", fsType, id, err)
+				}
+				file := filepath.Join(at, "file")
+				if i == 0 {
+					if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+						t.Error(err)
+					}
+				} else if text, err := os.ReadFile(file); string(text) != "kept" {
+					t.Errorf("%s: %s: after the next staging the file has %q, %v", fsType, id, text, err)
+				}
+				if err := d.unstage(t.Context(), id, at); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		for _, id := range []string{"v", "copy"} {
+			ok[*csi.DeleteVolumeResponse](t)(c.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id}))
+		}
+		if left, _ := os.ReadDir(s.dir); len(left) > 0 {
+			t.Errorf("%s: left: %v", fsType, left)
+		}
+	}
+}
+
+// Without CAP_SYS_RESOURCE an ext4 cannot grow while it is mounted: the driver says that the volume must not be in use for that. When the volume is staged
+// the next time, its file system grows before it is mounted, with its data.
+func TestExt4GrowsWithoutTheCapability(t *testing.T) {
+	t.Parallel()
+	needLoopDevices(t)
+	s := store{dir: t.TempDir(), kind: disk}
+	c, d, path := &controller{store: s}, &nodeService{store: s, node: "a"}, filepath.Join(t.TempDir(), "staging")
+	ok[*csi.CreateVolumeResponse](t)(c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: []*csi.VolumeCapability{mountOf(ext4)}}))
+	t.Cleanup(func() { _ = unmount(path); _ = d.detach(context.Background(), "v") })
+	size := func() int64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(path, &st); err != nil {
+			t.Error(err)
+		}
+		return int64(st.Blocks) * st.Bsize
+	}
+	done := make(chan struct{})
+	go func() { // in a goroutine of its own, whose thread ends with it: the programs that it runs do not have the capability
+		defer close(done)
+		runtime.LockOSThread()
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0); err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := d.stage(t.Context(), "v", path, mountOf(ext4)); err != nil {
+			t.Error(err)
+			return
+		}
+		if err := os.WriteFile(filepath.Join(path, "file"), []byte("kept"), 0o600); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 640 * mebi}}); err != nil {
+			t.Error(err)
+		}
+		expand := &csi.NodeExpandVolumeRequest{VolumeId: "v", VolumePath: path}
+		_, err := d.NodeExpandVolume(t.Context(), expand)
+		wantCode(t, err, codes.FailedPrecondition)
+		if n := size(); n > 320*mebi {
+			t.Errorf("the mounted file system has %d bytes", n)
+		}
+		if err := d.unstage(t.Context(), "v", path); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.stage(t.Context(), "v", path, mountOf(ext4)); err != nil {
+			t.Error(err)
+			return
+		}
+		if n := size(); n < 500*mebi {
+			t.Errorf("the file system has %d bytes after the next staging", n)
+		}
+		if _, err := d.NodeExpandVolume(t.Context(), expand); err != nil {
+			t.Error(err)
+		}
+		if text, err := os.ReadFile(filepath.Join(path, "file")); string(text) != "kept" {
+			t.Errorf("the file has %q, %v", text, err)
+		}
+	}()
+	<-done
 }
 
 // If the file system of a larger copy cannot grow, the volume is not mounted, so that the next call tries again.

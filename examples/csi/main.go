@@ -9,7 +9,7 @@
 // which also registers with the node agent (--register). Upstream's mock driver cannot take its place, because it deletes the data of a volume
 // whenever a pod ends. Upstream's tests of storage run with this driver, too: make conformance-external.
 //
-// The program needs root, and losetup, mount, mkfs.xfs and xfs_growfs (package xfsprogs); for ext4 mkfs.ext4 and resize2fs. It prints a line for
+// The program needs root, and losetup, mount, mkfs.xfs and xfs_growfs (package xfsprogs); for ext4 mkfs.ext4, e2fsck and resize2fs. It prints a line for
 // each call that changes something.
 package main
 

@@ -25,8 +25,9 @@ const (
 	ext4 = "ext4"
 )
 
-// mountDevice mounts the file system of a device, which it makes if the device has none. The file system of a copy of a smaller volume grows.
-func mountDevice(ctx context.Context, device, target string, want *csi.VolumeCapability_MountVolume) error {
+// mountDevice mounts the file system of a device, which it makes if the device has none. While it makes the file system there is the file half, so that it is
+// made again if that was interrupted. The file system of a copy of a smaller volume grows.
+func mountDevice(ctx context.Context, device, half, target string, want *csi.VolumeCapability_MountVolume) error {
 	fsType := want.GetFsType()
 	if fsType == "" {
 		fsType = xfs
@@ -35,20 +36,25 @@ func mountDevice(ctx context.Context, device, target string, want *csi.VolumeCap
 	if err != nil {
 		return err
 	}
-	switch has {
-	case fsType:
-	case "":
-		if _, err := tool(ctx, "mkfs."+fsType, "-q", device); err != nil {
+	switch {
+	case has == "" || exists(half): // half a file system has no data: it was never mounted
+		if err := makeFileSystem(ctx, fsType, device, half); err != nil {
 			return err
 		}
-	default:
+	case has != fsType:
 		return fmt.Errorf("the volume has the file system %s, not %s", has, fsType)
 	}
 	options := append([]string{"rw"}, want.GetMountFlags()...)
 	if fsType == xfs {
 		options = append(options, "nouuid") // a copy has the UUID of its source, and both may be mounted at the same time
 	}
-	if _, err := tool(ctx, "mount", "-t", fsType, "-o", strings.Join(options, ","), device, target); err != nil || slices.Contains(options, "ro") {
+	readOnly := slices.Contains(options, "ro")
+	if fsType == ext4 && !readOnly {
+		if err := growUnmounted(ctx, device); err != nil {
+			return err
+		}
+	}
+	if _, err := tool(ctx, "mount", "-t", fsType, "-o", strings.Join(options, ","), device, target); err != nil || readOnly || fsType == ext4 {
 		return err
 	}
 	if err := grow(ctx, device, target); err != nil {
@@ -57,14 +63,48 @@ func mountDevice(ctx context.Context, device, target string, want *csi.VolumeCap
 	return nil
 }
 
+// makeFileSystem makes a file system on a device, whatever the device has. If it is interrupted, the file half is left.
+func makeFileSystem(ctx context.Context, fsType, device, half string) error {
+	if err := touch(half); err != nil {
+		return err
+	}
+	force := "-f"
+	if fsType == ext4 {
+		force = "-F"
+	}
+	if _, err := tool(ctx, "mkfs."+fsType, "-q", force, device); err != nil {
+		return err
+	}
+	return os.Remove(half)
+}
+
+// growUnmounted makes the ext4 of a device as large as the device, before it is mounted: unlike grow, that needs no capability. It repairs the file system
+// first, as resize2fs demands.
+func growUnmounted(ctx context.Context, device string) error {
+	_, err := tool(ctx, "e2fsck", "-f", "-p", device)
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != fsckRepaired) {
+		return err
+	}
+	_, err = tool(ctx, "resize2fs", device)
+	return err
+}
+
+// fsckRepaired is the exit code with which e2fsck(8) says that it has repaired everything.
+const fsckRepaired = 1
+
+// errMounted means that an ext4 cannot grow while it is mounted. The next staging makes it larger.
+var errMounted = errors.New("an ext4 grows while it is mounted only if the driver has CAP_SYS_RESOURCE; it grows when the volume is staged again")
+
 // grow makes the file system of a device as large as the device, while it is mounted on path. For ext4 that needs CAP_SYS_RESOURCE, unless
-// there is nothing to grow.
+// there is nothing to grow; without it the error is errMounted.
 func grow(ctx context.Context, device, path string) error {
 	has, err := fileSystem(device)
 	switch {
 	case err != nil:
 	case has == ext4:
-		_, err = tool(ctx, "resize2fs", device)
+		if _, err = tool(ctx, "resize2fs", device); err != nil && strings.Contains(err.Error(), "Permission denied") {
+			err = fmt.Errorf("%w: %w", errMounted, err)
+		}
 	default:
 		_, err = tool(ctx, "xfs_growfs", path)
 	}
@@ -192,6 +232,7 @@ func unmount(path string) error {
 // tool runs a program and returns its output. The error has what the program wrote to its standard error.
 func tool(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C") // the errors are in English
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -86,7 +86,7 @@ func (d *nodeService) stage(ctx context.Context, id, path string, want *csi.Volu
 	on, err := mounted(path)
 	if err == nil && !on {
 		if err = os.MkdirAll(path, 0o750); err == nil {
-			err = mountDevice(ctx, loop, path, want.GetMount())
+			err = mountDevice(ctx, loop, d.store.half(id), path, want.GetMount())
 		}
 	}
 	if err != nil {
@@ -257,7 +257,8 @@ func (d *nodeService) release(ctx context.Context, id string) error {
 	return os.RemoveAll(staging)
 }
 
-// NodeExpandVolume makes the device as large as the volume, and then the file system as large as the device, while they are in use.
+// NodeExpandVolume makes the device as large as the volume, and then the file system as large as the device, while they are in use. If the file system cannot
+// grow while it is mounted, the code is FailedPrecondition.
 func (d *nodeService) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -275,7 +276,10 @@ func (d *nodeService) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVol
 	if err == nil && !have.Block {
 		err = grow(ctx, loop, r.VolumePath)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errMounted):
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	case err != nil:
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: have.Bytes}, nil

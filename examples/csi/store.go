@@ -24,7 +24,8 @@ const (
 )
 
 // store is the directory of all volumes. A persistent volume is ID.json with its record, and its content: the file ID.img or, of a driver of
-// shared directories, the directory ID.share. An inline volume is the directory inline/ID.
+// shared directories, the directory ID.share. While a node makes the file system of a volume, there is an empty file ID.half. An inline volume is the
+// directory inline/ID.
 type store struct {
 	dir  string
 	kind kind
@@ -42,6 +43,7 @@ type record struct {
 func (s store) image(id string) string  { return filepath.Join(s.dir, id+".img") }
 func (s store) shared(id string) string { return filepath.Join(s.dir, id+".share") }
 func (s store) record(id string) string { return filepath.Join(s.dir, id+recordEnds) }
+func (s store) half(id string) string   { return filepath.Join(s.dir, id+".half") }
 func (s store) inline(id string) string { return filepath.Join(s.dir, "inline", id) }
 
 // staging returns the path on which a node mounts the file system of a volume that the node agent does not stage.
@@ -126,8 +128,14 @@ func (s store) resize(id string, bytes int64) error {
 	return errors.Join(image.Truncate(bytes), image.Close())
 }
 
-// clone makes the image of a volume a copy of another one's. What is not allocated in the one is not allocated in the other.
+// clone makes the image of a volume a copy of another one's. What is not allocated in the one is not allocated in the other. The copy of half a file system
+// is half a file system, too.
 func (s store) clone(from, id string) (err error) {
+	if exists(s.half(from)) {
+		if err := touch(s.half(id)); err != nil {
+			return err
+		}
+	}
 	source, err := os.Open(s.image(from))
 	if err != nil {
 		return err
@@ -155,10 +163,30 @@ func (s store) clone(from, id string) (err error) {
 	}
 }
 
+// touch makes an empty file that is still there after a power cut.
+func touch(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return errors.Join(file.Sync(), dir.Sync())
+}
+
 // remove deletes a volume and its data. The record goes last, so that a removal that was interrupted can be repeated.
 func (s store) remove(id string) error {
-	if err := os.RemoveAll(s.content(id)); err != nil {
+	if err := s.discard(id); err != nil {
 		return err
 	}
 	return os.Remove(s.record(id))
+}
+
+// discard deletes the data of a volume.
+func (s store) discard(id string) error {
+	return errors.Join(os.RemoveAll(s.content(id)), os.RemoveAll(s.half(id)))
 }

@@ -20,6 +20,15 @@ func env(p *v1.Pod, first, n int) {
 	}
 }
 
+// debug adds a debug container whose environment is from n optional ConfigMaps, named from first on.
+func debug(p *v1.Pod, first, n int) {
+	its := &v1.Pod{}
+	env(its, first, n)
+	c := v1.EphemeralContainerCommon(its.Spec.Containers[0])
+	c.Name = "debug"
+	p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{EphemeralContainerCommon: c})
+}
+
 // volumes adds n volumes to the pod.
 func volumes(p *v1.Pod, n int, source func(i int) v1.VolumeSource) {
 	for i := range n {
@@ -67,16 +76,17 @@ func TestTooMany(t *testing.T) {
 				volumes(p, 2, claim)
 			}
 		}, ""},
-		{"objects of all kinds of containers", func(p *v1.Pod) {
-			env(p, 0, 500)
+		{"objects of init containers", func(p *v1.Pod) {
+			env(p, 0, 1000)
 			from := p.Spec.Containers[0].EnvFrom
 			p.Spec.Containers = nil
-			env(p, 500, 500)
+			env(p, 1000, 500)
 			p.Spec.InitContainers = []v1.Container{{EnvFrom: from}}
-			late := &v1.Pod{}
-			env(late, 1000, 500)
-			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(late.Spec.Containers[0])}}
 		}, "refers to 1500 ConfigMaps"},
+		{"objects of a debug container", func(p *v1.Pod) {
+			env(p, 0, 1000)
+			debug(p, 1000, 500)
+		}, ""},
 		{"as many sources as allowed", func(p *v1.Pod) { volumes(p, 128, oneToken) }, ""},
 		{"one source more", func(p *v1.Pod) { volumes(p, 129, oneToken) },
 			"129 sources of service account tokens, certificates and trust bundles, and a pod may have at most 128"},
@@ -108,7 +118,25 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// Nothing is read or watched for a pod that refers to too many objects. If a debug container makes them too many, the watches of the pod end.
+// The references of debug containers count only for debug containers: one that makes them too many does not start, and the pod goes on as before.
+func TestTooManyOfADebugContainer(t *testing.T) {
+	t.Parallel()
+	p := podWith("1")
+	env(p, 0, 1000)
+	debug(p, 1000, 24)
+	if err := TooManyFor(p, "debug"); err != nil {
+		t.Errorf("as many as allowed: %v", err)
+	}
+	debug(p, 1024, 1)
+	if err := TooManyFor(p, "debug"); err == nil || !strings.Contains(err.Error(), "with its debug containers, the pod refers to 1025 ConfigMaps") {
+		t.Errorf("one more: %v", err)
+	}
+	if err := TooManyFor(p, "c"); err != nil {
+		t.Errorf("a container of the pod: %v", err)
+	}
+}
+
+// Nothing is read or watched for a pod that refers to too many objects. If a debug container makes them too many, what the pod itself refers to is watched on.
 func TestNothingIsFollowedForAPodWithTooManyReferences(t *testing.T) {
 	t.Parallel()
 	cfg := watchOnly
@@ -132,6 +160,16 @@ func TestNothingIsFollowedForAPodWithTooManyReferences(t *testing.T) {
 		w.Track(grown)
 		if n := w.openWatches(); n != 1 {
 			t.Fatalf("%d watches of a pod with one reference, want 1", n)
+		}
+		debug(grown, 0, 10)
+		w.Track(grown)
+		if n := w.openWatches(); n != 11 {
+			t.Errorf("%d watches of a pod with a debug container, want 11", n)
+		}
+		debug(grown, 10, 1024)
+		w.Track(grown)
+		if n := w.openWatches(); n != 1 {
+			t.Errorf("%d watches after a debug container has too many references, want 1", n)
 		}
 		env(grown, 0, 1024)
 		w.Track(grown)

@@ -276,11 +276,15 @@ func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclie
 
 // Track stores which objects a pod refers to. It may be called for every change of the pod, and is cheap when the references are
 // the same. A pod that has succeeded or failed needs no objects. Nothing is followed for a pod that refers to too many: see TooMany.
+// If only its debug containers make them too many, what the pod itself refers to is followed.
 func (o *Objects) Track(p *v1.Pod) {
 	var wanted []key
 	none := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 	if !none {
 		wanted = references(p)
+		if tooMany(p, wanted) != nil {
+			wanted = references(withoutDebug(p))
+		}
 		if none = tooMany(p, wanted) != nil; none {
 			wanted = nil
 		}

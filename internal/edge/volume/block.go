@@ -29,7 +29,11 @@ type Devices interface {
 	DetachLoop(path string) error
 }
 
-const devicesDir = "volumeDevices"
+const (
+	devicesDir = "volumeDevices"
+	stagingDir = "staging" // in which drivers stage block volumes
+	publishDir = "publish" // in which they publish them
+)
 
 // A block volume of a CSI driver has these paths. Upstream's kubelet has the same.
 //
@@ -44,14 +48,14 @@ func (l layout) devices() string {
 func (l layout) device(b *bound) string     { return filepath.Join(l.devices(), b.PersistentVolume) }
 func (l layout) deviceData(b *bound) string { return filepath.Join(l.device(b), "data") }
 func (l layout) deviceStaging(b *bound) string {
-	return filepath.Join(l.devices(), "staging", b.PersistentVolume)
+	return filepath.Join(l.devices(), stagingDir, b.PersistentVolume)
 }
 func (l layout) devicesOf(uid types.UID, k kind) string {
 	return filepath.Join(l.pod(uid), devicesDir, k.dir())
 }
 
 func (l layout) devicePublished(uid types.UID, b *bound) string {
-	return filepath.Join(l.devices(), "publish", b.PersistentVolume, string(uid))
+	return filepath.Join(l.devices(), publishDir, b.PersistentVolume, string(uid))
 }
 
 func (l layout) deviceHeld(uid types.UID, b *bound) string {
@@ -66,6 +70,9 @@ func (l layout) deviceLink(uid types.UID, b *bound) string {
 // mapCSI makes a block volume of a driver available to a pod. The caller holds the volume's lock and has written the record.
 func (v *Volumes) mapCSI(ctx context.Context, in *csispec.Input, d Driver, b *bound) (err error) {
 	uid := in.Pod.UID
+	if b.PersistentVolume == stagingDir || b.PersistentVolume == publishDir {
+		return fmt.Errorf("a block volume cannot have the name %s: on the node it would have the directory in which the drivers work on all block volumes", b.PersistentVolume)
+	}
 	in.Block, in.TargetPath = true, v.layout.devicePublished(uid, b)
 	if err := v.writeDeviceData(b); err != nil {
 		return err

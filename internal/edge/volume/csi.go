@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -63,10 +64,11 @@ func (v *Volumes) driver(name string, uid types.UID, what string) (Driver, error
 }
 
 // DriverRegistered must be called after a driver has registered: the work on the pods and on the staged volumes that wait for it is tried
-// again.
+// again. It may have been away for long, so the node also looks which of its mounted volumes have grown.
 func (v *Volumes) DriverRegistered(name string) {
 	v.wake(waitDriver + name)
 	v.stagings.hasten(name)
+	v.visits.hasten(name)
 }
 
 const waitDriver = "driver/"
@@ -92,12 +94,24 @@ func (v *Volumes) resolveCSI(ctx context.Context, uid types.UID, b *bound) (obje
 	return object, d, err
 }
 
-// maxHandle is the longest handle of a volume, in bytes. The handle is the name by which the driver knows the volume.
+// maxHandle is the longest handle of a volume, in bytes. The handle is the name by which the driver knows the volume. It counts as the records and volumeData
+// contain it, in JSON, because these files have a bound too (maxRecord).
 const maxHandle = 16 << 10
 
 func checkHandle(handle string) error {
-	if handle == "" || len(handle) > maxHandle {
-		return fmt.Errorf("volumeHandle has %d bytes: it must have between 1 and %d", len(handle), maxHandle)
+	size := len(handle)
+	if size > 0 && size <= maxHandle {
+		text, err := json.Marshal(handle)
+		if err != nil {
+			return fmt.Errorf("encode volumeHandle: %w", err)
+		}
+		size = len(text) - len(`""`)
+	}
+	switch {
+	case size == 0 || size > maxHandle:
+		return fmt.Errorf("volumeHandle has %d bytes as JSON text: it must have between 1 and %d", size, maxHandle)
+	case !utf8.ValidString(handle): // the records would contain another handle
+		return errors.New("volumeHandle is no valid UTF-8")
 	}
 	return nil
 }
@@ -188,6 +202,10 @@ func (v *Volumes) checkTarget(dir string, b *bound) error {
 // stage stages a volume, unless it is staged already.
 func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bound) error {
 	dir := v.layout.staging(b)
+	known, err := v.isStaged(b) // by an earlier attempt, for another pod, or for one that has ended
+	if err != nil {
+		return err
+	}
 	data, err := v.loadVolumeData(dir)
 	if failedToRead(err) {
 		return fmt.Errorf("read %s: %w", volumeData, err)
@@ -196,11 +214,16 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 		if err := v.unstage(ctx, d, b); err != nil {
 			return fmt.Errorf("unstage the volume, which has %s: %w", labelled(data[labelKey]), err)
 		}
+		known = false
 	} else if data[stagedMark] != "" {
 		mounted, err := v.cfg.Host.Mounted(in.StagingPath)
 		if err != nil || mounted {
 			return err
 		}
+	}
+	staged := *in
+	if staged.Secrets, err = v.secrets(ctx, in.PV.Spec.CSI.NodeStageSecretRef); err != nil { // before there is a directory, which would say that the driver was called
+		return err
 	}
 	if err := v.cfg.Disk.MkdirAll(in.StagingPath, 0o750); err != nil {
 		return fmt.Errorf("make staging directory: %w", err)
@@ -208,38 +231,30 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 	if err := v.writeVolumeData(dir, stagingData(b)); err != nil {
 		return err
 	}
-	staged := *in
-	if staged.Secrets, err = v.secrets(ctx, in.PV.Spec.CSI.NodeStageSecretRef); err != nil {
-		return err
-	}
 	if err := d.Stage(ctx, csispec.Stage(&staged)); err != nil {
-		return v.stagingFailed(ctx, in.Pod.UID, b, err)
+		if csispec.Final(err) && !known {
+			v.forgetStaging(ctx, b)
+		}
+		return err
 	}
 	data = stagingData(b)
 	data[stagedMark] = "true"
 	return v.writeVolumeData(dir, data)
 }
 
-// stagingFailed handles the error of a driver that stages a volume for a pod, and returns the error. If the error is final, the driver has done nothing that
-// it must undo: the volume's directory is removed, so the driver is not called to unstage the volume when the pod ends. After any other error it may have
-// staged the volume, or may still do so. The directory also stays if a pod uses the volume, which then was staged before: some drivers mount nothing there.
-func (v *Volumes) stagingFailed(ctx context.Context, uid types.UID, b *bound, failed error) error {
-	if !csispec.Final(failed) || b.Done {
-		return failed
-	}
+// forgetStaging removes the directory of a volume whose first staging has ended with a final error: the driver has done nothing that it must undo, so it is
+// not called to unstage the volume when the pod ends. After any other error it may have staged the volume, or may still do so. The directory also stays if
+// it was there before: then the volume was perhaps staged before, although some drivers mount nothing there. The caller holds the volume's lock.
+func (v *Volumes) forgetStaging(ctx context.Context, b *bound) {
 	dir := v.layout.staging(b)
 	target := filepath.Join(dir, globalDir)
-	others, err := v.othersWith(b, uid)
-	if err == nil && len(others) == 0 {
-		var mounted bool
-		if mounted, err = v.cfg.Host.Mounted(target); err == nil && !mounted {
-			err = v.removeMount(ctx, dir, target)
-		}
+	mounted, err := v.cfg.Host.Mounted(target)
+	if err == nil && !mounted {
+		err = v.removeMount(ctx, dir, target)
 	}
 	if err != nil {
 		v.cfg.Log.Warn("cannot remove the directory of a volume that was not staged; the driver unstages it when the pod ends", "persistentVolume", b.PersistentVolume, "err", err)
 	}
-	return failed
 }
 
 // removeMount deletes the directory of a volume that its driver has unmounted. If something is still mounted on target, removeMount
@@ -410,6 +425,13 @@ func (v *Volumes) setUpInTree(ctx context.Context, p Pod, vol *v1.Volume) error 
 	pv, err := csispec.TranslatedInline(vol, p.Pod.Namespace)
 	if err != nil {
 		return err
+	}
+	// The author of the pod has chosen the name. No other volume may have its directory.
+	switch driver := pv.Spec.CSI.Driver; {
+	case strings.Contains(pv.Name, "~"):
+		return fmt.Errorf("the name of the disk, %q, must not contain '~', which stands for '/' in the name of its directory", pv.Name)
+	case !strings.HasPrefix(pv.Name, driver+"-") && !strings.ContainsAny(pv.Name, "/#"): // a name that a persistent volume may have
+		return fmt.Errorf("%q is no name of a disk of CSI driver %s", pv.Name, driver)
 	}
 	pv.Name = strings.ReplaceAll(pv.Name, "/", "~") // the name of a vSphere volume has its path; upstream's kubelet has the same directory
 	if err := checkName("name of the volume", pv.Name); err != nil {

@@ -68,6 +68,7 @@ type csiFixture struct {
 	disks   string
 	serves  string // the driver serves this name, too; "": only driverName
 	seLinux *volume.SELinux
+	health  bool          // the node asks for the condition of volumes
 	changed chan struct{} // receives a value after each call of the driver, each operation and each change of InUse
 
 	ops        operations
@@ -231,7 +232,7 @@ func (f *csiFixture) away() (back func()) {
 func (f *csiFixture) restart() *volume.Volumes {
 	return volume.New(volume.Config{
 		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note,
-		SELinux: f.seLinux, Operated: func(op volume.Operation) { f.ops.ended(op); f.note() },
+		SELinux: f.seLinux, Health: f.health, Operated: func(op volume.Operation) { f.ops.ended(op); f.note() },
 		Measured: func(source string, _ time.Duration) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

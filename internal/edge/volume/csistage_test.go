@@ -19,8 +19,10 @@ func TestUnstageAfterFailedStage(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[codes.Code]int{codes.InvalidArgument: 0, codes.Internal: 0, codes.DeadlineExceeded: 1, codes.Unavailable: 1} {
 		f := newCSI(t, simcsi.Config{Stage: true})
-		f.disk("d", v1.ReadWriteOnce)
+		f.disk("d", v1.ReadWriteOnce).Spec.CSI.NodeStageSecretRef = &v1.SecretReference{Namespace: "vault", Name: "late"}
 		p := podOf("a", claim("v", "d", false))
+		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "secret vault/late of the volume not found")
+		f.claims.secrets["vault/late"] = &v1.Secret{}
 		f.driver.SetFault("NodeStageVolume", &simcsi.Fault{Err: status.Error(code, "no")})
 		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "NodeStageVolume: no")
 		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
@@ -67,6 +69,45 @@ func TestFailedStageOfAVolumeInUse(t *testing.T) {
 		}
 		if staged, _ := f.driver.Holds(); staged != 0 || f.driver.Count("NodeUnstageVolume") != 1 {
 			t.Errorf("again %v: the volume is staged, after %d calls to unstage it", again, f.driver.Count("NodeUnstageVolume"))
+		}
+	}
+}
+
+// A volume that an ended pod has left staged stays so in the driver when the driver refuses to stage it for the next pod, also if the driver mounts nothing at
+// the staging path. After that pod has ended, the driver is asked to unstage the volume. The agent may have been restarted in between.
+func TestFailedStageOfAVolumeThatAPodHasLeft(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		data := t.TempDir()
+		f := newCSI(t, simcsi.Config{Stage: true, Mount: func(_, target string) error {
+			if filepath.Base(target) == "globalmount" {
+				return nil
+			}
+			return unix.Mount(data, target, "", unix.MS_BIND, "")
+		}})
+		f.disk("d", v1.ReadWriteOnce)
+		a, b := podOf("a", claim("v", "d", false)), podOf("b", claim("v", "d", false))
+		setUp(t, f.fixture, a)
+		f.driver.SetFault("NodeUnstageVolume", &simcsi.Fault{Err: errBusy})
+		f.end(t, a)
+		if err := f.UnstageUnused(t.Context()); err == nil {
+			t.Error("the volume was unstaged although its disk is busy")
+		}
+		if restart {
+			f.Volumes = f.restart()
+		}
+		f.driver.SetFault("NodeStageVolume", &simcsi.Fault{Err: status.Error(codes.InvalidArgument, "no")})
+		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: b}), "v", "NodeStageVolume: no")
+		f.driver.SetFault("NodeUnstageVolume", nil)
+		f.end(t, b)
+		if err := f.UnstageUnused(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if staged, _ := f.driver.Holds(); staged != 0 {
+			t.Errorf("restart %v: the driver still has the volume staged, after the calls %q", restart, f.driver.Calls())
+		}
+		if left, _ := filepath.Glob(filepath.Join(f.root, "plugins/kubernetes.io/csi", driverName, "*")); len(left) != 0 {
+			t.Errorf("restart %v: left: %v", restart, left)
 		}
 	}
 }

@@ -49,6 +49,9 @@ func (a *claimAPI) PatchClaimStatus(_ context.Context, _, name string, body []by
 	after.ResourceVersion = fmt.Sprint(len(a.patches) + 2)
 	a.patches = append(a.patches, string(body))
 	a.claims[name] = after
+	if a.looked != nil {
+		a.looked()
+	}
 	return after, err
 }
 
@@ -216,6 +219,50 @@ func TestExpansionOfAMountedVolume(t *testing.T) {
 			t.Errorf("states %v: %d volumes are still visited after the end of their pod", states, left)
 		}
 	}
+}
+
+// When a driver registers, the node looks at once whether volumes of this driver have grown, and expands them: it does not wait for the next visit.
+func TestDriverThatIsBackExpandsWhatHasGrown(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true, Expand: true})
+	f.disk("d", v1.ReadWriteOnce)
+	setUp(t, f.fixture, podOf("a", claim("v", "d", false)))
+	ctx, cancel := context.WithCancel(t.Context())
+	join := f.Begin(ctx)
+	back := f.away()
+	f.claims.grown("d", true)
+	f.DriverRegistered("other.example.com")
+	if n := f.driver.Count("NodeExpandVolume"); n != 0 {
+		t.Errorf("expanded %d times while the driver is away", n)
+	}
+	back()
+	f.await(t, func() bool { return f.claims.said("d") == "2Gi " })
+	cancel()
+	join()
+	if n := f.driver.Count("NodeExpandVolume"); n != 1 || f.Visits() != 1 {
+		t.Errorf("expanded %d times, %d volumes are visited", n, f.Visits())
+	}
+}
+
+// If a driver registers while a volume is being visited, the visit may have missed it: the next one follows at once.
+func TestDriverThatIsBackDuringAVisit(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true, Expand: true})
+	f.disk("d", v1.ReadWriteOnce)
+	setUp(t, f.fixture, podOf("a", claim("v", "d", false)))
+	f.claims.grown("d", true)
+	release := make(chan struct{})
+	f.driver.SetFault("NodeExpandVolume", &simcsi.Fault{Hang: release, Err: status.Error(codes.Unavailable, "going away")})
+	ctx, cancel := context.WithCancel(t.Context())
+	join := f.Begin(ctx)
+	f.DriverRegistered(driverName)
+	f.await(t, func() bool { return f.driver.Count("NodeExpandVolume") == 1 })
+	f.driver.SetFault("NodeExpandVolume", nil)
+	f.DriverRegistered(driverName)
+	close(release)
+	f.await(t, func() bool { return f.claims.said("d") == "2Gi " })
+	cancel()
+	join()
 }
 
 // If a driver cannot expand a volume that is in use, the node asks it only once for a mounted volume.

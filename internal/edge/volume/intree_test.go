@@ -80,6 +80,35 @@ func TestInlineVSphereVolume(t *testing.T) {
 	}
 }
 
+// The author of a pod names the disk of an inline volume. The volume's directory, which has this name, is never that of another volume: a name that a
+// persistent volume may have, and one with '~', which stands for '/', are refused before the driver is called.
+func TestInlineDiskWithTheDirectoryOfAnotherVolume(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.disk("d", v1.ReadWriteOnce)
+	for driver, c := range map[string]struct {
+		source v1.VolumeSource
+		want   string
+	}{
+		"disk.csi.azure.com":     {v1.VolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{DiskName: "x", DataDiskURI: "pv-d"}}, `"pv-d" is no name of a disk`},
+		"csi.vsphere.vmware.com": {v1.VolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: "[Store] a~b"}}, "must not contain '~'"},
+	} {
+		f.serves = driver
+		f.claims.drivers[driver] = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: ptr(false)}}
+		p := podOf("a", claim("v", "d", false), vol("w", c.source))
+		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "w", c.want)
+		if staged, published := f.driver.Holds(); staged != 1 || published != 1 {
+			t.Errorf("%s: %d staged, %d published volumes, want only that of the claim", driver, staged, published)
+		}
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+			t.Error(err)
+		}
+		if staged, published := f.driver.Holds(); staged+published != 0 {
+			t.Errorf("%s: %d staged, %d published volumes are left", driver, staged, published)
+		}
+	}
+}
+
 // The CSI driver answers that it has published an inline volume, but has made nothing at the target path. Then the volume is an empty
 // directory, as with upstream's kubelet. TearDown removes the directory with what a container has written into it.
 func TestInlineVolumeForWhichTheDriverMakesNothing(t *testing.T) {

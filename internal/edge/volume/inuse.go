@@ -21,10 +21,48 @@ type inUse struct {
 	guessed, awaits bool
 	// free has the drivers whose volumes are not attached any more, whatever the records of the volumes say: see AttachRequired.
 	free map[string]bool
-	// reported has an entry for each volume with a record. The entry is true if the last call of Reported listed the volume; calls before
+	// reported has an entry for each volume with a record, or whose record is about to be written. The entry is true if the last call of Reported listed the volume; calls before
 	// there was a record do not count. The entry is deleted with the record: a Node status that lists the volume because of an earlier use
 	// does not count either, because a status without the volume may replace it at any moment.
 	reported map[v1.UniqueVolumeName]bool
+}
+
+// maxInUse bounds the names of the volumes that are in use, in bytes. They are in the status of the Node, which could not be written if it were longer than the
+// API server allows (about 1.5 MB). The authors of pods and persistent volumes choose the names.
+const maxInUse = 512 << 10
+
+// admit is called before the record of a volume is written. It returns an error if the names of all volumes in use would have more than maxInUse bytes.
+// fresh means that the name was not counted before: if the record cannot be written, the caller calls withdraw.
+func (u *inUse) admit(name v1.UniqueVolumeName) (fresh bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.reported[name]; known || slices.Contains(u.names, name) {
+		return false, nil
+	}
+	size := len(name)
+	for other := range u.reported {
+		size += len(other)
+	}
+	for _, other := range u.names {
+		if _, counted := u.reported[other]; !counted {
+			size += len(other)
+		}
+	}
+	if size > maxInUse {
+		return false, fmt.Errorf("the names of the volumes that are attached to this node would have more than %d bytes: the volume waits until other volumes are gone", maxInUse)
+	}
+	if u.reported == nil {
+		u.reported = map[v1.UniqueVolumeName]bool{}
+	}
+	u.reported[name] = false // with the lock held, so that of many volumes at a time no more are admitted than fit
+	return true, nil
+}
+
+// withdraw undoes admit.
+func (u *inUse) withdraw(name v1.UniqueVolumeName) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.reported, name)
 }
 
 // isReported reports whether the Node's status in the API lists a volume as in use. The volume must have a record.

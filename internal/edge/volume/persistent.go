@@ -160,10 +160,27 @@ func (v *Volumes) bindClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume, have
 		return err
 	}
 	b, err := boundOf(f, vol)
+	if err == nil {
+		err = checkDirectory(p, vol, b)
+	}
 	if err != nil {
 		return err
 	}
 	return v.setUpBound(ctx, p, vol, b.after(have), &csispec.Input{PV: f.pv, Claim: f.claim})
+}
+
+// checkDirectory refuses a persistent volume whose directory below that of the pod would be the one of another volume: the directory of a volume without a
+// claim has the name of the pod's volume, which the author of the pod chooses.
+func checkDirectory(p *v1.Pod, vol *v1.Volume, b *bound) error {
+	for _, other := range usedVolumes(p) {
+		if other.Name != b.PersistentVolume || other.Name == vol.Name {
+			continue
+		}
+		if k, err := kindOf(other); err == nil && k == b.Kind && k.hasDirectory() {
+			return fmt.Errorf("the persistentvolume %q would have the same directory as the volume %q of the pod: give this volume another name", b.PersistentVolume, other.Name)
+		}
+	}
+	return nil
 }
 
 // mountedBefore returns the record of a volume if the record says that the set-up has succeeded and the volume is still mounted.
@@ -237,7 +254,16 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	}
 	in.SELinux = b.SELinux
 	b.Pod = p.Namespace + "/" + p.Name
+	admitted := false
+	if b.Attach && !b.Done {
+		if admitted, err = v.using.admit(b.unique()); err != nil {
+			return err
+		}
+	}
 	if err := v.writeRecord(p.UID, vol.Name, b); err != nil {
+		if admitted {
+			v.using.withdraw(b.unique())
+		}
 		return err
 	}
 	switch b.Kind {

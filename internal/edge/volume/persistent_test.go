@@ -41,7 +41,7 @@ type claimAPI struct {
 	node        v1.Node
 	looks       int     // number of calls of Node
 	seen        v1.Node // the result of the last call of Node
-	looked      func()  // called after each call of Node, unless it is nil
+	looked      func()  // called after each call of Node and each change of a claim, unless it is nil
 }
 
 // set calls f, which changes the objects, with the lock held.

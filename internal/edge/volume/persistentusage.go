@@ -17,14 +17,16 @@ import (
 
 // The limits of measurements of persistent volumes. A measurement may hang for ever in a dead mount, or for a long time in a driver.
 const (
-	maxMeasuring   = 64          // measurements in flight; when this number is reached, other volumes keep their last results
+	maxMeasuring   = 64          // measurements in flight of one source; when this number is reached, its other volumes keep their last results
 	measurePatient = time.Second // how long the first caller waits for the first measurement of a volume; later callers do not wait
 )
 
 // measures has the last measurements of persistent volumes.
 type measures struct {
-	mu     sync.Mutex
-	flying int
+	mu sync.Mutex
+	// flying has the numbers of measurements in flight, by source: the driver of a volume or, without one, its kind. So the mounts of a dead file server do
+	// not keep the volumes of a driver from being measured.
+	flying map[string]int
 	pods   map[types.UID]map[string]*measure // by pod and volume name
 }
 
@@ -97,32 +99,33 @@ func (v *Volumes) measured(p *v1.Pod, names []string) (all []Usage, err error) {
 func (v *Volumes) measure(uid types.UID, volume, claim string) (first <-chan struct{}) {
 	ms := &v.measures
 	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	m := ms.pods[uid][volume]
-	if m == nil {
-		m = &measure{}
-		if ms.pods[uid] == nil {
-			if ms.pods == nil {
-				ms.pods = map[types.UID]map[string]*measure{}
-			}
-			ms.pods[uid] = map[string]*measure{}
-		}
-		ms.pods[uid][volume] = m
-	}
-	if m.done != nil || time.Since(m.at) < usageTTL || ms.flying >= maxMeasuring {
+	old := ms.of(uid, volume).old()
+	ms.mu.Unlock()
+	if !old {
 		return nil
 	}
-	ms.flying++
+	b, err := v.readRecord(uid, volume)
+	source := string(b.Kind)
+	if b.Kind == kindCSI {
+		source += "^" + b.Driver
+	}
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m := ms.of(uid, volume)
+	if !m.old() || ms.flying[source] >= maxMeasuring {
+		return nil
+	}
+	ms.flies(source, 1)
 	m.at, m.done = time.Now(), make(chan struct{})
 	done, known := m.done, m.known
 	go func() {
-		u, ok, err := v.measureNow(uid, volume)
+		u, ok, err := v.measureNow(uid, &b, err)
 		if ok {
 			v.tellHealth(uid, volume, m, u.Health)
 		}
 		ms.mu.Lock()
 		defer ms.mu.Unlock()
-		ms.flying--
+		ms.flies(source, -1)
 		m.done, m.err = nil, err
 		if ok {
 			u.Name, u.Claim = volume, claim
@@ -134,6 +137,35 @@ func (v *Volumes) measure(uid types.UID, volume, claim string) (first <-chan str
 		return nil // callers use the last result until the new measurement is done
 	}
 	return done
+}
+
+// of returns the state of a volume's measurement, which it makes if there is none. The lock is held.
+func (ms *measures) of(uid types.UID, volume string) *measure {
+	if ms.pods == nil {
+		ms.pods = map[types.UID]map[string]*measure{}
+	}
+	if ms.pods[uid] == nil {
+		ms.pods[uid] = map[string]*measure{}
+	}
+	m := ms.pods[uid][volume]
+	if m == nil {
+		m = &measure{}
+		ms.pods[uid][volume] = m
+	}
+	return m
+}
+
+// old reports whether a measurement may begin: none is in flight, and the last one is old.
+func (m *measure) old() bool { return m.done == nil && time.Since(m.at) >= usageTTL }
+
+// flies counts a measurement of a source that begins (1) or has ended (-1). The lock is held.
+func (ms *measures) flies(source string, n int) {
+	if ms.flying == nil {
+		ms.flying = map[string]int{}
+	}
+	if ms.flying[source] += n; ms.flying[source] == 0 {
+		delete(ms.flying, source)
+	}
 }
 
 // tellHealth records an event on the pod if a volume's condition has become abnormal, or is abnormal for another reason than before. The
@@ -167,14 +199,13 @@ func (v *Volumes) asksHealth(b *bound) bool {
 	return d != nil && d.Can().Stats && d.Can().Condition
 }
 
-// measureNow measures one volume; ok is false if the driver cannot measure the volume, or the volume is not set up yet.
-func (v *Volumes) measureNow(uid types.UID, name string) (u Usage, ok bool, err error) {
-	b, err := v.readRecord(uid, name)
-	if errors.Is(err, errNotSetUp) || err == nil && !b.Done {
+// measureNow measures one volume. b and read are the results of readRecord. ok is false if the driver cannot measure the volume, or the volume is not set up yet.
+func (v *Volumes) measureNow(uid types.UID, b *bound, read error) (u Usage, ok bool, err error) {
+	if errors.Is(read, errNotSetUp) || read == nil && !b.Done {
 		return u, false, nil
 	}
-	if err != nil {
-		return u, false, err
+	if read != nil {
+		return u, false, read
 	}
 	switch b.Kind {
 	case kindLocal, kindNFS, kindISCSI, kindFC:
@@ -184,10 +215,10 @@ func (v *Volumes) measureNow(uid types.UID, name string) (u Usage, ok bool, err 
 		began := time.Now()
 		u.CapacityBytes, u.AvailableBytes, u.Inodes, u.InodesFree, err = v.cfg.Host.DiskSpace(b.dir(v.layout, uid))
 		v.cfg.Measured(sourceFileSystem, time.Since(began))
-		u.UsedBytes, u.InodesUsed, u.Time = u.CapacityBytes-u.AvailableBytes, u.Inodes-u.InodesFree, time.Now()
+		u.UsedBytes, u.InodesUsed, u.Time = without(u.CapacityBytes, u.AvailableBytes), without(u.Inodes, u.InodesFree), time.Now()
 		return u, err == nil, err
 	case kindCSI:
-		return v.askDriver(uid, &b)
+		return v.askDriver(uid, b)
 	}
 	return u, false, nil
 }
@@ -229,6 +260,9 @@ func (v *Volumes) askDriver(uid types.UID, b *bound) (u Usage, ok bool, err erro
 
 // atLeast0 converts a number of a driver's answer. A negative number, which CSI forbids, becomes 0.
 func atLeast0(n int64) uint64 { return uint64(max(0, n)) }
+
+// without returns total less free. It returns 0 if free is larger: a file server may report any numbers.
+func without(total, free uint64) uint64 { return total - min(total, free) }
 
 func (m *measures) forget(uid types.UID) {
 	m.mu.Lock()

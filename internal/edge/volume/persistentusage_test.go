@@ -1,12 +1,15 @@
 package volume_test
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -139,5 +142,82 @@ func TestUsageOfADeadMount(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// lyingDisk is a host on which a file server reports more free space than it has.
+type lyingDisk struct{ hostfs.Host }
+
+func (lyingDisk) DiskSpace(string) (capacity, available, inodes, inodesFree uint64, err error) {
+	return 8, 9, 2, 1 << 63, nil
+}
+
+// The usage of a file system with more free space than space, as a file server may report it, is 0 and not a huge number.
+func TestUsageOfAFileServerThatLies(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	f.claims.bind("c", local(t.TempDir()))
+	p := aPod(claim("v", "c", false))
+	setUp(t, f, p)
+	list, err := volume.New(volume.Config{RootDir: f.root, Host: lyingDisk{}, Claims: f.claims}).PersistentUsage(t.Context(), p)
+	if err != nil || len(list) != 1 || list[0].UsedBytes != 0 || list[0].InodesUsed != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// A driver may answer with any numbers, any number of them and any text. None of them gets far: the usage is what the last usable part says, and the text is
+// short and printable.
+func TestUsageOfADriverThatAnswersAnything(t *testing.T) {
+	t.Parallel()
+	parts := []*csi.VolumeUsage{{}, {Unit: 77, Total: 1}, {Unit: csi.VolumeUsage_BYTES, Total: math.MinInt64, Used: math.MinInt64, Available: -1}}
+	for range 20_000 {
+		parts = append(parts, &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: math.MaxInt64, Used: math.MaxInt64, Available: math.MaxInt64})
+	}
+	f := newCSI(t, simcsi.Config{Usage: parts, Condition: &csi.VolumeCondition{Abnormal: true, Message: "\x00\x1b[31m\n" + strings.Repeat("x", 100_000)}})
+	f.health = true
+	f.Volumes = f.restart()
+	f.disk("c")
+	p := podOf("u1", claim("v", "c", false))
+	setUp(t, f.fixture, p)
+	list, err := f.PersistentUsage(t.Context(), p)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d results, %v", len(list), err)
+	}
+	u := list[0]
+	if u.CapacityBytes != 0 || u.UsedBytes != 0 || u.AvailableBytes != 0 || u.Inodes != math.MaxInt64 || u.InodesUsed != math.MaxInt64 {
+		t.Errorf("usage %+v", u)
+	}
+	if u.Health == nil || !u.Health.Abnormal || len(u.Health.Message) > pod.TextBytes || strings.ContainsAny(u.Health.Message, "\x00\x1b") {
+		t.Errorf("condition %+v", u.Health)
+	}
+}
+
+// A server that does not answer keeps as many measurements as are in flight at the same time. The volumes of a driver are measured all the same.
+func TestDeadMountsDelayNoOtherSource(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: 100}}})
+	f.disk("d")
+	alive := podOf("alive", claim("v", "d", false))
+	var volumes []v1.Volume
+	for i := range 70 {
+		name := fmt.Sprint("c", i)
+		f.claims.bind(name, local(t.TempDir()))
+		volumes = append(volumes, claim("v"+name, name, false))
+	}
+	dead := podOf("dead", volumes...)
+	setUp(t, f.fixture, alive)
+	setUp(t, f.fixture, dead)
+	d := &deadDisk{asked: make(chan struct{}, 100), release: make(chan struct{})}
+	t.Cleanup(func() { close(d.release) })
+	v := volume.New(volume.Config{RootDir: f.root, Host: d, Claims: f.claims, Driver: func(string) volume.Driver { return f.registeredDriver() }})
+	if list, err := v.PersistentUsage(t.Context(), dead); len(list) != 0 || err != nil {
+		t.Errorf("of dead mounts: %+v, %v", list, err)
+	}
+	if n := len(d.asked); n != 64 {
+		t.Errorf("%d measurements of dead mounts in flight, want 64", n)
+	}
+	if list, err := v.PersistentUsage(t.Context(), alive); len(list) != 1 || err != nil {
+		t.Errorf("of a driver that answers: %+v, %v", list, err)
 	}
 }

@@ -259,7 +259,7 @@ func (v *Volumes) stagedDirs() (all []stagedDir, err error) {
 			switch {
 			case driver != devicesDir:
 				all = append(all, stagedDir{data: filepath.Join(plugin, driver, name)})
-			case name != "staging" && name != "publish": // the directories in which drivers stage and publish block volumes
+			case name != stagingDir && name != publishDir:
 				all = append(all, stagedDir{data: v.layout.deviceData(&bound{PersistentVolume: name}), device: name})
 			}
 		}

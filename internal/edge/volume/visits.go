@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type visit struct {
 	volume, key       string
 	republish, expand bool
 	health            bool // ask the driver for the volume's condition
+	again             bool // during the visit something has happened that it may have missed: the next visit follows at once
 }
 
 // add makes Begin visit a mounted volume from now on, if it is a CSI or local volume that may grow, whose driver requires republishing, or
@@ -81,6 +83,20 @@ func (s *visits) refused(uid types.UID, b *bound) {
 	}
 }
 
+// hasten makes the next visits of the volumes of a CSI driver begin at once, if they check the size.
+func (s *visits) hasten(driver string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := func(one *visit) bool { return one.expand && strings.HasPrefix(one.key, driver+"^") }
+	s.heap.Hasten(time.Now(), of)
+	for _, volumes := range s.byPod {
+		for _, one := range volumes {
+			one.again = one.again || of(one) && !one.Waits()
+		}
+	}
+	s.wake()
+}
+
 // wake makes Begin check the heap of visits again. It is called with the lock held.
 func (s *visits) wake() {
 	if s.rounds != nil {
@@ -114,7 +130,12 @@ func (s *visits) done(was *visit, expand bool) {
 	if one.expand = one.expand && expand; !one.expand && !one.republish && !one.health {
 		return
 	}
-	s.heap.Put(one, time.Now().Add(visitEvery))
+	next := time.Now()
+	if !one.again {
+		next = next.Add(visitEvery)
+	}
+	one.again = false
+	s.heap.Put(one, next)
 	s.wake()
 }
 

@@ -23,7 +23,10 @@ func (x *Performer) pullImage(ctx context.Context, job pod.Job) pod.Outcome {
 	if err != nil {
 		return failed(image.ReasonPull, err)
 	}
-	if err := objects.TooMany(job.Pod); err != nil { // the pull secrets would be read too; setUp records the event
+	if err := objects.TooManyFor(job.Pod, c.Name); err != nil { // the pull secrets would be read too
+		if crispec.Kind(job.Pod, c.Name) == crispec.KindEphemeral { // of other containers, setUp records the event
+			x.event(job, v1.EventTypeWarning, "Failed", "Error: %v", err)
+		}
 		return failed(crispec.ReasonContainerConfig, err)
 	}
 	handler, err := x.handler(ctx, job.Pod)

@@ -3,6 +3,7 @@ package perform
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -24,6 +25,9 @@ func (x *Performer) setUp(ctx context.Context, job pod.Job) pod.Outcome {
 		return o
 	}
 	if err := objects.TooMany(job.Pod); err != nil {
+		if job.Observed.AnyAlive() { // an agent without these bounds, such as upstream's kubelet, has started it
+			err = fmt.Errorf("%w. The pod was started by another node agent: it goes on running, but its volumes are not renewed, and no container of it starts again", err)
+		}
 		x.event(job, v1.EventTypeWarning, "FailedMount", "%v", err)
 		return failed("FailedMount", err)
 	}
