@@ -311,6 +311,7 @@ func (f *Fleet) start(m member, slice int) {
 		p = f.shard.claims.permits[slice]
 	}
 	n.link = f.newLink(m.name, p)
+	n.link.clock = &n.clock
 	f.nodes[m.name] = n
 	f.joining[n] = true
 	n.begin()

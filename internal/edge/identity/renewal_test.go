@@ -40,12 +40,12 @@ func TestSleepUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		if !sleepUntil(t.Context(), begin.Add(300*24*time.Hour)) || time.Since(begin) != 300*24*time.Hour {
+		if !sleepUntil(t.Context(), begin.Add(300*24*time.Hour), time.Now) || time.Since(begin) != 300*24*time.Hour {
 			t.Errorf("woke after %s", time.Since(begin))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if sleepUntil(ctx, time.Now().Add(time.Hour)) {
+		if sleepUntil(ctx, time.Now().Add(time.Hour), time.Now) {
 			t.Error("slept on when ctx had ended")
 		}
 	})
