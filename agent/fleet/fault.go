@@ -148,7 +148,7 @@ func (fault *Fault) checkHere() error {
 func (fault *Fault) check() error {
 	switch {
 	case !slices.Contains(faultKinds, fault.Kind):
-		return fmt.Errorf("fault %q: use one of %v", fault.Kind, faultKinds)
+		return fmt.Errorf("fault %q: use one of %s", brief(string(fault.Kind)), listed(faultKinds))
 	case fault.Kind == FaultRuntime:
 		return fault.Runtime.Check()
 	case fault.Kind == FaultSlowAPI && fault.Delay <= 0:
@@ -165,6 +165,18 @@ func (fault *Fault) check() error {
 		return fault.Exit.check()
 	}
 	return nil
+}
+
+// listed returns words as text, separated by commas.
+func listed[T ~string](words []T) string {
+	var b strings.Builder
+	for i, w := range words {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(w))
+	}
+	return b.String()
 }
 
 // Heal ends all faults of the chosen nodes, and returns their names.

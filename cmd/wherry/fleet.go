@@ -2,8 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -298,6 +301,30 @@ func fleetNodes(fs *pflag.FlagSet, s *fleet.Selector) {
 	fs.Uint64Var(&s.Seed, "seed", 0, "which nodes --count and --percent choose")
 }
 
+// faultFlags are the flags of wherry fleet fault that are for some kinds of faults only.
+var faultFlags = map[string][]string{
+	"method": {"runtime"}, "delay": {"runtime", "slow-api"}, "error": {"runtime"}, "hang": {"runtime"}, "code": {"runtime"}, "lose-answer": {"runtime"},
+	"lose-events": {"runtime"}, "chance": {"runtime"}, "memory": {"pressure"}, "disk": {"pressure"}, "processes": {"pressure"}, "resource": {"devices"},
+	"unhealthy": {"devices"}, "offset": {"clock"}, "drift": {"clock"}, "pod-namespace": {"exit"}, "pod": {"exit"}, "container": {"exit"}, "exit-code": {"exit"},
+	"oom": {"exit"},
+}
+
+// checkFaultFlags returns an error if a flag is set that the kind of fault does not have.
+func checkFaultFlags(fs *pflag.FlagSet, kind string) (err error) {
+	fs.Visit(func(f *pflag.Flag) {
+		of, some := faultFlags[f.Name]
+		if !some || slices.Contains(of, kind) || err != nil {
+			return
+		}
+		word := "fault"
+		if len(of) > 1 {
+			word = "faults"
+		}
+		err = fmt.Errorf("--%s is for the %s %s, not for %s", f.Name, word, strings.Join(of, " and "), kind)
+	})
+	return err
+}
+
 func newFleetFault() *cobra.Command {
 	var f fleetctl.Fault
 	cmd := &cobra.Command{
@@ -326,6 +353,9 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
   wherry fleet fault exit --all --pod 'web-*' --oom`,
 		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "not-ready", "devices", "clock", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFaultFlags(cmd.Flags(), args[0]); err != nil {
+				return err
+			}
 			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
 			if f.Fault.Kind == fleet.FaultSlowAPI { // two kinds of faults use the flag --delay
 				f.Fault.Delay, f.Fault.Runtime.Delay = f.Fault.Runtime.Delay, 0
