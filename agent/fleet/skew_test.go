@@ -88,7 +88,12 @@ func TestClockSkew(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.until(t, "they run", func(s fleet.Status) bool { return s.Pods.Running == 3 })
-			time.Sleep(6 * time.Minute) // the status of a Node is written every 5 minutes
+			for range 36 { // 6 minutes, because the status of a Node is written every 5 minutes
+				time.Sleep(10 * time.Second)
+				if s := b.fleet.Status(); s.Nodes.Ready != 2 {
+					t.Fatalf("%d of 2 nodes are Ready", s.Nodes.Ready)
+				}
+			}
 			for _, c := range []struct {
 				node, pod string
 				ahead     time.Duration

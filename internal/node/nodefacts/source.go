@@ -188,7 +188,7 @@ func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 		f.Pressure = s.cfg.Pressure(ctx)
 	}
 	if f.Now = time.Now(); s.cfg.Shows != nil {
-		f.Now = s.cfg.Shows(f.Now)
+		f.Shown = s.cfg.Shows(f.Now)
 	}
 	return f
 }
