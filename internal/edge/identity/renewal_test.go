@@ -99,3 +99,23 @@ func TestAServingCertificateNeedsAnIPAddress(t *testing.T) {
 		}
 	}
 }
+
+// A sleep until a time of the clock ends early if the clock is set ahead meanwhile: within the longest sleep.
+func TestSleepUntilAClockThatIsSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		clock := func() time.Time {
+			if now := time.Now(); now.Sub(begin) < time.Hour {
+				return now
+			}
+			return time.Now().Add(24 * time.Hour)
+		}
+		if !sleepUntil(t.Context(), begin.Add(20*time.Hour), clock) {
+			t.Error("the sleep was interrupted")
+		}
+		if took := time.Since(begin); took < time.Hour || took > time.Hour+longestSleep {
+			t.Errorf("woke after %s, the clock was set ahead after an hour", took)
+		}
+	})
+}
