@@ -226,7 +226,8 @@ func (r *Run) config(in *input) (fleet.Config, error) {
 // byFlags replaces, in an error about fleet.Config, the names of fields by those of the flags that set them.
 func byFlags(text string) string {
 	return strings.NewReplacer(
-		"fleet: Config.Name", "--name", "fleet: Config.Identity", "--identity", "fleet: Config.Shard", "--shard", "fleet: Config.Storage", "--storage",
+		"fleet: Config.Name", "--name", "fleet: Config.Identity", "--identity", "fleet: Config.Shard.Namespace", "--shard-namespace",
+		"fleet: Config.Shard.Name", "--shard", "fleet: Config.Shard", "--shard", "fleet: Config.Storage", "--storage",
 		"another Config.Identity", "another --identity",
 	).Replace(text)
 }
