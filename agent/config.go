@@ -147,6 +147,8 @@ type Deps struct {
 	// error. The agent calls done when the request has been answered. With it, the events of several agents wait for requests that are more
 	// urgent. Nil: events wait only for their rate limit. Calls are concurrent.
 	EventTurn func(ctx context.Context) (done func(), err error)
+	// Clock is the node's clock; nil: that of the process. A simulated node may have one that is wrong.
+	Clock Clock
 	// Feed follows objects for this agent and for others. nil: the agent itself watches its pods, its Node, and the objects
 	// that its pods refer to.
 	Feed Feed

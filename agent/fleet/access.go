@@ -289,6 +289,7 @@ func (a *access) identity(n *node) (*identity.Memory, error) {
 	}
 	cfg := identity.MemoryConfig{
 		Server: a.server, NodeName: n.name, Labels: a.labels(), Log: n.fleet.cfg.NodeLog, Bootstrap: csrs(n.link.over(a.count.over(a.boot))),
+		Now: n.clock.now,
 	}
 	if a.byOwn {
 		cfg.Own = csrs(n.link)

@@ -425,6 +425,28 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	}
 }
 
+// A node renews its certificate when its clock says so: the one whose clock is ahead does so early, and no other one.
+func TestCertificatesFollowTheClock(t *testing.T) {
+	t.Parallel()
+	s := newAuthServer(t)
+	f, end := s.certified(t, fleet.Config{Groups: []fleet.Group{{Count: 2}}})
+	await(t, "2 nodes Ready", func() bool { st := f.Status(); return st.Settled() && st.Nodes.Ready == 2 })
+	if _, err := f.Inject(only("f-node-1"), fleet.Fault{Kind: fleet.FaultClock, Clock: fleet.Skew{Offset: 58 * time.Minute}}); err != nil {
+		t.Fatal(err)
+	}
+	// The next agent looks at the clock at once, and not only within 5 minutes.
+	if _, err := f.Inject(fleet.Selector{All: true}, fleet.Fault{Kind: fleet.FaultAgent, For: 100 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the node whose clock is ahead uses a second certificate", func() bool { return len(s.serialsOf("system:node:f-node-1")) == 2 })
+	if n := len(s.serialsOf("system:node:f-node-2")); n != 1 {
+		t.Errorf("the node whose clock is right has used %d certificates, want 1", n)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
 // If the user may not bind roles, Run fails before a node joins. The error says what is missing, and nothing is left.
 func TestCertificatesWithoutRights(t *testing.T) {
 	t.Parallel()

@@ -73,8 +73,16 @@ func (r *Recorder) Changed(c Change) {
 	}
 }
 
+// Flush writes what is buffered. It returns the first error of any write.
+func (r *Recorder) Flush() error {
+	if r.err == nil {
+		r.err = r.out.Flush()
+	}
+	return r.err
+}
+
 // Close writes what is buffered. It returns the first error of any write.
-func (r *Recorder) Close() error { return errors.Join(r.err, r.out.Flush()) }
+func (r *Recorder) Close() error { return r.Flush() }
 
 // ReadHistory reads a history. name is the name of the file, for errors, which name the line.
 func ReadHistory(name string, r io.Reader) (*History, error) {

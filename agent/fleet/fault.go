@@ -40,13 +40,16 @@ const (
 	FaultNotReady FaultKind = "not-ready"
 	// FaultDevices makes devices of the node unhealthy, as Fault.Devices says. Pods that have devices keep them.
 	FaultDevices FaultKind = "devices"
+	// FaultClock makes the node's clock wrong, as Fault.Clock says: the times that the node writes into objects and logs, and its certificate's
+	// renewal, follow it. When the fault is healed, the clock is right again at once.
+	FaultClock FaultKind = "clock"
 	// FaultExit ends running containers once, as Fault.Exit says. It does not last.
 	FaultExit FaultKind = "exit"
 )
 
 // faultKinds are all kinds.
 var faultKinds = []FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime, FaultSlowAPI, FaultLease, FaultPressure, FaultShutdown, FaultNotReady, FaultDevices,
-	FaultExit}
+	FaultClock, FaultExit}
 
 // Fault is something that goes wrong on nodes.
 type Fault struct {
@@ -59,6 +62,8 @@ type Fault struct {
 	Pressure simulated.Pressure `json:"pressure"`
 	// Devices is for FaultDevices.
 	Devices simulated.DeviceFault `json:"devices"`
+	// Clock is for FaultClock.
+	Clock Skew `json:"clock"`
 	// Exit is for FaultExit.
 	Exit Exit `json:"exit"`
 	// For is how long the fault lasts; 0: until Heal.
@@ -143,7 +148,7 @@ func (fault *Fault) checkHere() error {
 func (fault *Fault) check() error {
 	switch {
 	case !slices.Contains(faultKinds, fault.Kind):
-		return fmt.Errorf("fault %q: use one of %v", fault.Kind, faultKinds)
+		return fmt.Errorf("fault %q: use one of %s", brief(string(fault.Kind)), listed(faultKinds))
 	case fault.Kind == FaultRuntime:
 		return fault.Runtime.Check()
 	case fault.Kind == FaultSlowAPI && fault.Delay <= 0:
@@ -152,12 +157,26 @@ func (fault *Fault) check() error {
 		return fault.Pressure.Check()
 	case fault.Kind == FaultDevices:
 		return fault.Devices.Check()
+	case fault.Kind == FaultClock:
+		return fault.Clock.check()
 	case fault.Kind == FaultExit && fault.For > 0:
 		return fmt.Errorf("fault %s happens once: it has no duration", fault.Kind)
 	case fault.Kind == FaultExit:
 		return fault.Exit.check()
 	}
 	return nil
+}
+
+// listed returns words as text, separated by commas.
+func listed[T ~string](words []T) string {
+	var b strings.Builder
+	for i, w := range words {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(w))
+	}
+	return b.String()
 }
 
 // Heal ends all faults of the chosen nodes, and returns their names.
@@ -195,6 +214,7 @@ type activeFault struct {
 	since time.Time
 	until time.Time // zero: until Heal
 	end   func()    // ends the fault; nil: heal ends a fault of this kind itself
+	skew  Skew      // of FaultClock
 }
 
 // suffer makes a fault active on the node, or returns why the node cannot have it. number identifies the fault for heal. The caller holds the
@@ -251,6 +271,8 @@ func (n *node) suffer(fault Fault, number int) error {
 			return fmt.Errorf("node %s: %w", n.name, err)
 		}
 		active.end, active.text = end, unhealthy(&fault.Devices)
+	case FaultClock: // also of a machine that is off: its clock goes on
+		active.skew, active.text = fault.Clock, fault.Clock.String()
 	case FaultShutdown:
 		if n.sim == nil {
 			return n.off("it cannot shut down")
@@ -266,6 +288,9 @@ func (n *node) suffer(fault Fault, number int) error {
 		n.faults = map[int]activeFault{}
 	}
 	n.faults[number] = active
+	if fault.Kind == FaultClock {
+		n.setClock()
+	}
 	return nil
 }
 
@@ -337,14 +362,19 @@ func (n *node) has(kinds ...FaultKind) bool {
 // heal ends the fault with this number; everyFault: all faults. If the node has another fault of the same kind, that one continues. The
 // caller holds the lock.
 func (n *node) heal(number int) {
+	clock := false
 	for i, a := range n.faults {
 		if number != everyFault && number != i {
 			continue
 		}
+		clock = clock || a.kind == FaultClock
 		if a.end != nil {
 			a.end()
 		}
 		delete(n.faults, i)
+	}
+	if clock {
+		n.setClock()
 	}
 	if n.link.partitioned() && !n.has(FaultPartition) {
 		n.link.partition(false)

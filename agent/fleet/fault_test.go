@@ -248,13 +248,16 @@ func TestSelectors(t *testing.T) {
 			"in one way":            {},
 			"names, by a count":     {All: true, Count: 3},
 			"the fleet has no such": {Names: []string{"x"}},
-			"no such group":         {Group: "x", All: true},
-			"no node is chosen":     {Percent: 0.1},
-			"a positive number":     {Count: -1},
+			`group "x": no such group: the fleet has a, b`: {Group: "x", All: true},
+			"no node is chosen":                            {Percent: 0.1},
+			"a positive number":                            {Count: -1},
 		} {
 			if _, err := b.fleet.Inject(s, slow); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v, want %s", s, err, want)
 			}
+		}
+		if err := b.fleet.Scale("", 3); err == nil || err.Error() != "the fleet has several groups: choose one of a, b" {
+			t.Errorf("scale no group: %v", err)
 		}
 		for want, fault := range map[string]fleet.Fault{
 			`fault "melt"`:  {Kind: "melt"},

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -311,6 +312,7 @@ func (f *Fleet) start(m member, slice int) {
 		p = f.shard.claims.permits[slice]
 	}
 	n.link = f.newLink(m.name, p)
+	n.link.clock = &n.clock
 	f.nodes[m.name] = n
 	f.joining[n] = true
 	n.begin()
@@ -346,6 +348,26 @@ func (f *Fleet) look() {
 // ErrNoGroup means that the fleet has no group of this name.
 var ErrNoGroup = errors.New("no such group")
 
+// noGroup returns the error that the fleet has no group of this name.
+func (f *Fleet) noGroup(name string) error {
+	return fmt.Errorf("group %q: %w: the fleet has %s", brief(name), ErrNoGroup, f.groupNames())
+}
+
+// mostGroupNames bounds how many groups an error names.
+const mostGroupNames = 20
+
+// groupNames returns the names of the groups as text.
+func (f *Fleet) groupNames() string {
+	var names []string
+	for i := range f.cfg.Groups {
+		names = append(names, cmp.Or(f.cfg.Groups[i].Name, "(no name)"))
+	}
+	if n := len(names) - mostGroupNames; n > 0 {
+		return fmt.Sprintf("%s and %d more", listed(names[:mostGroupNames]), n)
+	}
+	return listed(names)
+}
+
 // Scale sets the number of nodes of a group. group may be "" if the fleet has only one group. If the number falls, the nodes with the
 // largest indexes are removed, with the pods on them. Scale returns at once; nodes join and leave in the background. With Config.Shard it
 // changes the number for all processes that share the fleet.
@@ -364,11 +386,10 @@ func (f *Fleet) Scale(group string, count int) error {
 func (f *Fleet) scaledTo(have []int, group string, count int) ([]int, error) {
 	i := slices.IndexFunc(f.cfg.Groups, func(g Group) bool { return g.Name == group || group == "" && len(f.cfg.Groups) == 1 })
 	if i < 0 {
-		var names []string
-		for i := range f.cfg.Groups {
-			names = append(names, f.cfg.Groups[i].Name)
+		if group == "" {
+			return nil, fmt.Errorf("the fleet has several groups: choose one of %s", f.groupNames())
 		}
-		return nil, fmt.Errorf("group %q: %w: the fleet has %v", group, ErrNoGroup, names)
+		return nil, f.noGroup(group)
 	}
 	total := count
 	for j, n := range have {

@@ -202,7 +202,7 @@ func (g *Group) check(bad func(field, format string, args ...any)) {
 	}
 	for k, v := range g.Labels {
 		if err := nodestatus.ValidateLabels(map[string]string{k: v}); err != nil {
-			bad("labels["+k+"]", "%v", err)
+			bad("labels["+k+"]", "%s", strings.TrimPrefix(err.Error(), "--node-labels: ")) // a file has no flag
 		}
 	}
 	for i, t := range g.Taints {

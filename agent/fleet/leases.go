@@ -110,6 +110,9 @@ func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
 		}
 		return "", errNoNode
 	}}
+	if o.link.clock != nil {
+		k.lease.Shows = o.link.clock.Shows
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k.owe(time.Now())

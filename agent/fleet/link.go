@@ -26,6 +26,8 @@ type link struct {
 	permit *permit
 	// user is the user name that the requests impersonate; "": none.
 	user string
+	// clock is the node's clock, for the times in its lease; nil: it is right.
+	clock *clock
 
 	mu      sync.Mutex
 	cut     chan struct{}    // closed when the partition ends; nil: there is no partition

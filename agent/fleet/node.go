@@ -29,6 +29,7 @@ type node struct {
 	name  string
 	slice int
 	link  *link
+	clock clock // wrong while the node has FaultClock
 	// identity is the node's client certificate; nil: there is none yet, or Config.Identity is not Certificate. Only turn, and close after
 	// the node has ended, use it.
 	identity *identity.Memory
@@ -261,7 +262,7 @@ func (n *node) machine() *simulated.Node {
 		CPUs: g.CPUs, Memory: g.Memory, Storage: g.Storage, Disk: n.disk, PollManifests: true, Seed: n.fleet.cfg.Seed + uint64(n.index),
 		Latency: g.Latency, Images: g.Images, RuntimeHandlers: g.RuntimeHandlers, Rules: n.fleet.cfg.Rules,
 		Address: n.fleet.cfg.Address, Logs: n.fleet.cfg.Dir != "", CSIDrivers: g.drivers(n.fleet.cfg.Name, n.name, n.index), VolumeFiles: n.volumes,
-		DevicesPrepared: true, Devices: g.Devices,
+		DevicesPrepared: true, Devices: g.Devices, Clock: &n.clock,
 	})
 }
 

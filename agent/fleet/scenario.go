@@ -82,6 +82,7 @@ type eventFile struct {
 	Pressure *simulated.Pressure    `json:"pressure"`
 	Devices  *simulated.DeviceFault `json:"devices"`
 	Exit     *Exit                  `json:"exit"`
+	Clock    *skewFile              `json:"clock"`
 }
 
 type nodesFile struct {
@@ -101,6 +102,12 @@ type runtimeFile struct {
 	LoseAnswer bool            `json:"loseAnswer"`
 	Code       string          `json:"code"`
 	Chance     float64         `json:"chance"`
+}
+
+// skewFile is a Skew in a file.
+type skewFile struct {
+	Offset metav1.Duration `json:"offset"`
+	Drift  metav1.Duration `json:"drift"`
 }
 
 // ParseScenario reads a scenario from data in YAML or JSON. name is the file's name for error messages. The error joins all problems,
@@ -209,6 +216,9 @@ func (f *eventFile) event(i int, bad func(field, text string)) Event {
 	if f.Exit != nil {
 		e.Fault.Exit = *f.Exit
 	}
+	if f.Clock != nil {
+		e.Fault.Clock = Skew{Offset: f.Clock.Offset.Duration, Drift: f.Clock.Drift.Duration}
+	}
 	f.check(&e, bad)
 	return e
 }
@@ -222,6 +232,7 @@ func (f *eventFile) check(e *Event, bad func(field, text string)) {
 	}{
 		{"runtime", FaultRuntime, f.Runtime != nil}, {"delay", FaultSlowAPI, f.Delay != nil}, {"pressure", FaultPressure, f.Pressure != nil},
 		{"devices", FaultDevices, f.Devices != nil}, {"exit", FaultExit, f.Exit != nil},
+		{"clock", FaultClock, f.Clock != nil},
 	} {
 		if part.set && f.Fault != part.kind {
 			bad(part.field, fmt.Sprintf("only the fault %s has this field", part.kind))

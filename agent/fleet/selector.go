@@ -68,7 +68,7 @@ func (f *Fleet) choose(s Selector) ([]*node, error) {
 	case err != nil:
 		return nil, err
 	case s.Group != "" && !slices.ContainsFunc(f.cfg.Groups, func(g Group) bool { return g.Name == s.Group }):
-		return nil, fmt.Errorf("group %q: %w", s.Group, ErrNoGroup)
+		return nil, f.noGroup(s.Group)
 	}
 	with, err := s.labels()
 	if err != nil {

@@ -90,6 +90,7 @@ func TestBadTemplates(t *testing.T) {
 		{"names alike", head + "groups:\n- nodeName: node\n", "t.yaml:4: groups[0].nodeName: \"node\": the names of the nodes must differ"},
 		{"name", head + "groups:\n- nodeName: N_{index}\n", "t.yaml:4: groups[0].nodeName: the name \"N_1\""},
 		{"own label", head + "groups:\n- name: a\n  labels:\n    x: z\n    wherry.dev/fleet: b\n", "t.yaml:7: groups[0].labels[wherry.dev/fleet]: the fleet sets this label"},
+		{"no label", head + "groups:\n- labels: {a b: c}\n", `t.yaml:4: groups[0].labels[a b]: key "a b": name part must`},
 		{"label", head + "groups:\n- labels: {node-role.kubernetes.io/x: y}\n", "t.yaml:4: groups[0].labels[node-role.kubernetes.io/x]: "},
 		{"taint", head + "groups:\n- taints:\n  - key: a\n    effect: Never\n", "t.yaml:5: groups[0].taints[0]: taint effect \"Never\""},
 		{"latency of no method", head + "groups:\n- latency:\n    \"\": {mean: 1s}\n    RunPodSandox: {mean: 1s}\n", `t.yaml:6: groups[0].latency[RunPodSandox]: method "RunPodSandox": CRI v1 has no such method; did you mean RunPodSandbox?`},

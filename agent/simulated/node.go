@@ -52,6 +52,8 @@ type Config struct {
 	// CSIDrivers are the node's CSI drivers. VolumeFiles, if set, has the records of their volumes, and outlives the node like Disk.
 	CSIDrivers  []CSIDriver
 	VolumeFiles *agent.VolumeFiles
+	// Clock is the machine's clock; nil: that of the process.
+	Clock agent.Clock
 	// Devices are the devices that pods request as extended resources.
 	Devices []Devices
 	// Log gets one line per change in the runtime, at debug level; nil: no log.
@@ -87,6 +89,7 @@ type Node struct {
 	machine   *agent.Machine
 	pressures pressures
 	devices   devices
+	clock     agent.Clock
 }
 
 // New returns a node without pods. It starts nothing.
@@ -95,10 +98,15 @@ func New(cfg Config) *Node {
 	for method, l := range cfg.Latency {
 		latency[method] = simcri.Latency(l)
 	}
+	var shows func(time.Time) time.Time
+	if cfg.Clock != nil {
+		shows = cfg.Clock.Shows
+	}
 	runtime := simcri.New(simcri.Config{
 		Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, Rules: cfg.Rules.of(), WriteLogs: cfg.Logs, Log: cfg.Log,
+		Shows: shows,
 	})
-	n := &Node{runtime: runtime, devices: devices{all: cfg.Devices}}
+	n := &Node{runtime: runtime, devices: devices{all: cfg.Devices}, clock: cfg.Clock}
 	shape := agent.Shape{
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
 		PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests, LocalDrivers: localDrivers(cfg.CSIDrivers), VolumeFiles: cfg.VolumeFiles,
@@ -129,10 +137,10 @@ func (n *Node) SetNetwork(ready bool) {
 	}
 }
 
-// Deps returns the dependencies of an agent on this node: Runtime, Images, Dialer and Machine. The caller adds Log, and Client if there is
+// Deps returns the dependencies of an agent on this node: Runtime, Images, Dialer, Machine and Clock. The caller adds Log, and Client if there is
 // an API server.
 func (n *Node) Deps() agent.Deps {
-	d := agent.Deps{Dialer: n.runtime, Machine: n.machine}
+	d := agent.Deps{Dialer: n.runtime, Machine: n.machine, Clock: n.clock}
 	d.Runtime, d.Images = n.runtime.Clients()
 	return d
 }

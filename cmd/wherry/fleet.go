@@ -2,8 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -298,6 +301,30 @@ func fleetNodes(fs *pflag.FlagSet, s *fleet.Selector) {
 	fs.Uint64Var(&s.Seed, "seed", 0, "which nodes --count and --percent choose")
 }
 
+// faultFlags are the flags of wherry fleet fault that are for some kinds of faults only.
+var faultFlags = map[string][]string{
+	"method": {"runtime"}, "delay": {"runtime", "slow-api"}, "error": {"runtime"}, "hang": {"runtime"}, "code": {"runtime"}, "lose-answer": {"runtime"},
+	"lose-events": {"runtime"}, "chance": {"runtime"}, "memory": {"pressure"}, "disk": {"pressure"}, "processes": {"pressure"}, "resource": {"devices"},
+	"unhealthy": {"devices"}, "offset": {"clock"}, "drift": {"clock"}, "pod-namespace": {"exit"}, "pod": {"exit"}, "container": {"exit"}, "exit-code": {"exit"},
+	"oom": {"exit"},
+}
+
+// checkFaultFlags returns an error if a flag is set that the kind of fault does not have.
+func checkFaultFlags(fs *pflag.FlagSet, kind string) (err error) {
+	fs.Visit(func(f *pflag.Flag) {
+		of, some := faultFlags[f.Name]
+		if !some || slices.Contains(of, kind) || err != nil {
+			return
+		}
+		word := "fault"
+		if len(of) > 1 {
+			word = "faults"
+		}
+		err = fmt.Errorf("--%s is for the %s %s, not for %s", f.Name, word, strings.Join(of, " and "), kind)
+	})
+	return err
+}
+
 func newFleetFault() *cobra.Command {
 	var f fleetctl.Fault
 	cmd := &cobra.Command{
@@ -314,6 +341,7 @@ func newFleetFault() *cobra.Command {
   shutdown   the machine begins to shut down: a node with shutdownGracePeriod ends its pods
   not-ready  the runtime says that the network of the pods is not set up: the node is NotReady
   devices    devices of --resource are unhealthy: all, or as many as --unhealthy
+  clock      the node's clock is wrong: --offset, --drift
   exit       running containers end once: --pod, --container, --exit-code or --oom
 
 The fault lasts until "wherry fleet heal", or for the time of --for.`,
@@ -321,9 +349,13 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
   wherry fleet fault partition --percent 10 --seed 3
   wherry fleet fault runtime --all --method PullImage --delay 30s
   wherry fleet fault pressure fleet-node-3 --memory 99.9 --for 5m
+  wherry fleet fault clock --percent 20 --offset=-5m
   wherry fleet fault exit --all --pod 'web-*' --oom`,
-		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "not-ready", "devices", "exit"},
+		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "not-ready", "devices", "clock", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFaultFlags(cmd.Flags(), args[0]); err != nil {
+				return err
+			}
 			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
 			if f.Fault.Kind == fleet.FaultSlowAPI { // two kinds of faults use the flag --delay
 				f.Fault.Delay, f.Fault.Runtime.Delay = f.Fault.Runtime.Delay, 0
@@ -348,6 +380,8 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
 	fs.Float64Var(&f.Fault.Pressure.Processes, "processes", 0, "of pressure: this part of the process IDs is in use, in percent")
 	fs.StringVar(&f.Fault.Devices.Resource, "resource", "", "of devices: the extended resource, for example example.com/gpu")
 	fs.IntVar(&f.Fault.Devices.Unhealthy, "unhealthy", 0, "of devices: this many are unhealthy; 0: all")
+	fs.DurationVar(&f.Fault.Clock.Offset, "offset", 0, "of clock: so much ahead, for example 5m; behind: -5m")
+	fs.DurationVar(&f.Fault.Clock.Drift, "drift", 0, "of clock: it gains so much time in an hour, for example 10s; it loses time: -10s")
 	fs.StringVar(&f.Fault.Exit.Namespace, "pod-namespace", "", "of exit: only containers of pods in namespaces that match this pattern")
 	fs.StringVar(&f.Fault.Exit.Pod, "pod", "", "of exit: only containers of pods whose names match this pattern")
 	fs.StringVar(&f.Fault.Exit.Container, "container", "", "of exit: only containers whose names match this pattern")

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/agent/fleet"
@@ -21,8 +22,8 @@ func TestFaultsAreDescribed(t *testing.T) {
 	if err == nil {
 		t.Fatal("a fault of no kind is no error")
 	}
-	_, list, _ := strings.Cut(err.Error(), "use one of [") // the error names all kinds
-	kinds := strings.Fields(strings.TrimSuffix(list, "]"))
+	_, list, _ := strings.Cut(err.Error(), "use one of ") // the error names all kinds
+	kinds := strings.Split(list, ", ")
 	if len(kinds) < 10 {
 		t.Fatalf("kinds of faults: %q, from %v", kinds, err)
 	}
@@ -35,4 +36,12 @@ func TestFaultsAreDescribed(t *testing.T) {
 			t.Errorf("the completion does not know %s", kind)
 		}
 	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if of, is := strings.CutPrefix(f.Usage, "of "); is {
+			of, _, _ = strings.Cut(of, ":")
+			if want := strings.Split(of, " and "); !slices.Equal(faultFlags[f.Name], want) {
+				t.Errorf("--%s is for the faults %q, but its help says %q", f.Name, faultFlags[f.Name], want)
+			}
+		}
+	})
 }

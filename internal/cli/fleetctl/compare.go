@@ -24,6 +24,9 @@ func (r *Run) record(cfg *fleet.Config) (end func() error, err error) {
 		return nil, fmt.Errorf("--record: %w", err)
 	}
 	rec := &lockedRecorder{to: fleet.NewRecorder(file)}
+	if err := rec.to.Flush(); err != nil { // so that the file has content, and other fleets refuse it
+		return nil, errors.Join(fmt.Errorf("--record: %w", err), file.Close())
+	}
 	cfg.Changed = rec.changed
 	return func() error {
 		if err := errors.Join(rec.close(), file.Close()); err != nil {
@@ -59,21 +62,41 @@ func (r *Run) checkRecord() error {
 	return nil
 }
 
-// lockedRecorder lets the watches of nodes and of pods record at the same time.
+// recordWithin is how soon a change is in the file of Record.
+const recordWithin = time.Second
+
+// lockedRecorder lets the watches of nodes and of pods record at the same time, and writes to the file from time to time.
 type lockedRecorder struct {
-	mu sync.Mutex
-	to *fleet.Recorder
+	mu    sync.Mutex
+	to    *fleet.Recorder
+	timer *time.Timer // calls flush; nil: nothing is buffered
+	over  bool        // the file is closed
 }
 
 func (l *lockedRecorder) changed(c fleet.Change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.to.Changed(c)
+	if l.timer == nil {
+		l.timer = time.AfterFunc(recordWithin, l.flush)
+	}
+}
+
+// flush writes what is buffered to the file.
+func (l *lockedRecorder) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer = nil; !l.over {
+		_ = l.to.Flush() // close returns the error, too
+	}
 }
 
 func (l *lockedRecorder) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.over = true; l.timer != nil {
+		l.timer.Stop()
+	}
 	return l.to.Close()
 }
 

@@ -29,7 +29,7 @@ type input struct {
 
 // read reads the files that the options name, and checks the options. It starts nothing.
 func (r *Run) read() (in input, err error) {
-	if err := errors.Join(r.checkShard(), r.checkRecord()); err != nil {
+	if err := errors.Join(r.checkShard(), r.checkRecord(), r.checkMetrics()); err != nil {
 		return in, err
 	}
 	if r.Snapshot != "" {

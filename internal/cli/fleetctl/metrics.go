@@ -15,6 +15,18 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
+// checkMetrics says early, before anything is started, that the address of Metrics cannot be used.
+func (r *Run) checkMetrics() error {
+	if r.Metrics == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", r.Metrics)
+	if err != nil {
+		return fmt.Errorf("--metrics: %w", err)
+	}
+	return l.Close()
+}
+
 // serveMetrics serves the metrics of the fleet at the address of the run, if it has one. end ends that. The metrics tell nothing that is secret, so that
 // everybody who reaches the address may read them.
 func (w *watcher) serveMetrics() (end func(), err error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -206,6 +207,11 @@ func TestErrorsBeforeTheStart(t *testing.T) {
 		return path
 	}
 	const head = "apiVersion: wherry.dev/v1alpha1\nkind: FleetTemplate\n"
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	bad := write("bad.yaml", head+"groups:\n- cpus: many\n")
 	two := write("two.yaml", head+"groups: [{name: a, count: 1}, {name: b, count: 1}]\n")
 	for _, c := range []struct {
@@ -218,8 +224,10 @@ func TestErrorsBeforeTheStart(t *testing.T) {
 		{"no template", Run{Name: "f", Template: dir + "/none"}, "--template: open"},
 		{"nodes of which group", Run{Name: "f", Template: two, Nodes: 5}, "two.yaml has 2 groups"},
 		{"negative", Run{Name: "f", Nodes: -5}, "--nodes=-5"},
-		{"name", Run{Name: "../f"}, `"../f"`},
-		{"identity", Run{Name: "f", Identity: "me"}, "Config.Identity"},
+		{"name", Run{Name: "../f"}, `--name: "../f": `},
+		{"identity", Run{Name: "f", Identity: "me"}, `--identity: "me": `},
+		{"metrics", Run{Name: "f", Metrics: "nope", ControlPlane: dir + "/none"}, `--metrics: listen tcp: address nope: missing port`},
+		{"metrics of others", Run{Name: "f", Metrics: taken.Addr().String(), ControlPlane: dir + "/none"}, "--metrics: listen tcp 127.0.0.1:"},
 		{"control plane", Run{Name: "f", ControlPlane: dir + "/none"}, "--controlplane: stat"},
 		{"rules", Run{Name: "f", Rules: []string{write("rules.yaml", "apiVersion: wherry.dev/v1alpha1\nkind: SimulationRules\ncontainers:\n- do: {exits: [{code: -1}]}\n")}}, "rules.yaml:4: containers[0].do.exits[0].code"},
 		{"no rules", Run{Name: "f", Rules: []string{dir + "/none"}}, "--rules: open"},

@@ -90,8 +90,8 @@ func TestErrorsOfShards(t *testing.T) {
 		"name two clusters":                  {InCluster: true, Kubeconfig: kubeconfig},
 		"it needs --kubeconfig":              {InCluster: true, Context: "c"},
 		"--in-cluster: ":                     {InCluster: true, Yes: true},
-		`Config.Shard.Name: "A b"`:           {Shard: "A b", Kubeconfig: kubeconfig, Yes: true},
-		`Config.Shard.Namespace: "a.b"`:      {Shard: "a", ShardNamespace: "a.b", Kubeconfig: kubeconfig, Yes: true},
+		`--shard: "A b"`:                     {Shard: "A b", Kubeconfig: kubeconfig, Yes: true},
+		`--shard-namespace: "a.b"`:           {Shard: "a", ShardNamespace: "a.b", Kubeconfig: kubeconfig, Yes: true},
 		"repeat the command with --yes":      {Shard: "a", Kubeconfig: kubeconfig},
 		"in namespace kube-none: namespaces": {Shard: "a", ShardNamespace: "kube-none", Kubeconfig: kubeconfig, Yes: true},
 	} {

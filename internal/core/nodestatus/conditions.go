@@ -107,6 +107,9 @@ func (u *update) nodeEvent(reason string) {
 // condition's status has changed; existed reports whether the Node already had the condition.
 func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	now := metav1.NewTime(u.f.Now)
+	if !u.f.Shown.IsZero() {
+		now = metav1.NewTime(u.f.Shown)
+	}
 	c.Message = pod.Text(c.Message)
 	c.LastHeartbeatTime, c.LastTransitionTime = now, now
 	list := u.node.Status.Conditions

@@ -45,7 +45,9 @@ type Settings struct {
 
 // Facts is one measurement. A value that could not be measured is zero, and Problems says so.
 type Facts struct {
-	Now     time.Time
+	Now time.Time
+	// Shown is what the node's clock shows at Now, for the times in the Node. Zero: Now.
+	Shown   time.Time
 	Machine Machine
 	// EphemeralStorage is the size in bytes of the filesystem of the agent's root directory; zero: not known.
 	EphemeralStorage int64

@@ -47,7 +47,7 @@ func (d *derivation) conditions(s *v1.PodStatus) {
 		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
 			continue
 		}
-		c.LastTransitionTime = stamp(d.Now)
+		c.LastTransitionTime = d.stamp(d.Now)
 		if old := condition(d.Old.Conditions, c.Type); old != nil && old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime.Rfc3339Copy()
 		}
@@ -114,7 +114,7 @@ func (d *derivation) endedInTheEnd(name string, old *v1.ContainerStatus) bool {
 	if inst := d.Observed.Newest(name); inst != nil && d.id(inst) == old.ContainerID {
 		return !inst.FinishedAt.Before(began)
 	}
-	return !old.State.Terminated.FinishedAt.Time.Before(began)
+	return !old.State.Terminated.FinishedAt.Time.Before(d.Shows(began))
 }
 
 // sidecarWasUp reports whether a sidecar runs and has started, or had done so when its pod began to end.
@@ -245,12 +245,12 @@ func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
 	if r.Pending != "" {
 		out = append(out, v1.PodCondition{
 			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: r.Pending, Message: r.PendingMessage,
-			ObservedGeneration: r.PendingGeneration, LastTransitionTime: stamp(r.PendingSince),
+			ObservedGeneration: r.PendingGeneration, LastTransitionTime: d.stamp(r.PendingSince),
 		})
 	}
 	if r.InProgress {
 		c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue,
-			ObservedGeneration: r.Generation, LastTransitionTime: stamp(r.Since)}
+			ObservedGeneration: r.Generation, LastTransitionTime: d.stamp(r.Since)}
 		if r.Error != "" {
 			c.Reason, c.Message = v1.PodReasonError, r.Error
 		}

@@ -189,7 +189,7 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 	case pod.StateCreated:
 		st.State.Waiting = d.notYet()
 	case pod.StateRunning:
-		st.State.Running = &v1.ContainerStateRunning{StartedAt: stamp(inst.StartedAt)}
+		st.State.Running = &v1.ContainerStateRunning{StartedAt: d.stamp(inst.StartedAt)}
 	case pod.StateExited:
 		st.State.Terminated = d.terminated(inst)
 	case pod.StateUnknown:
@@ -204,7 +204,7 @@ func (d *derivation) unknown(x *subject) v1.ContainerState {
 	inst, old := x.inst, x.old
 	if x.cm.StopID == inst.ID && x.cm.Stopped {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: pod.ExitLost, Reason: ReasonStatusUnknown, ContainerID: d.id(inst), StartedAt: stamp(inst.StartedAt),
+			ExitCode: pod.ExitLost, Reason: ReasonStatusUnknown, ContainerID: d.id(inst), StartedAt: d.stamp(inst.StartedAt),
 			Message: "the runtime lost track of the container, which was stopped",
 		}}
 	}
@@ -217,7 +217,7 @@ func (d *derivation) unknown(x *subject) v1.ContainerState {
 // terminated returns the terminated state of a container that has ended.
 func (d *derivation) terminated(inst *pod.Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
-		ExitCode: inst.ExitCode, StartedAt: stamp(inst.StartedAt), FinishedAt: stamp(inst.FinishedAt), ContainerID: d.id(inst),
+		ExitCode: inst.ExitCode, StartedAt: d.stamp(inst.StartedAt), FinishedAt: d.stamp(inst.FinishedAt), ContainerID: d.id(inst),
 	}
 	if inst.Said != nil {
 		t.Reason, t.Message = inst.Said.Reason, inst.Said.Message

@@ -34,6 +34,9 @@ type Input struct {
 	RecursiveReadOnly bool
 	Omit              Omit
 	Now               time.Time
+	// Shows returns what the node's clock shows at an instant: the times in statuses are those of the node's clock, all others are instants.
+	// Nil: both are the same.
+	Shows func(time.Time) time.Time
 }
 
 // Omit says which parts of a status are left out because their feature gates are off. By default none is left out.
@@ -52,6 +55,9 @@ func Derive(in Input) v1.PodStatus {
 	}
 	if d.Plan == nil {
 		d.Plan = &decide.Plan{}
+	}
+	if d.Shows == nil {
+		d.Shows = func(t time.Time) time.Time { return t }
 	}
 	d.initialized = d.wasInitialized()
 	s := v1.PodStatus{
@@ -125,16 +131,16 @@ func (d *derivation) startTime() *metav1.Time {
 	if at.IsZero() {
 		at = d.Now
 	}
-	t := stamp(at)
+	t := d.stamp(at)
 	return &t
 }
 
-// stamp returns a time in whole seconds, as the API stores it.
-func stamp(t time.Time) metav1.Time {
+// stamp returns what the node's clock shows at an instant, in whole seconds, as the API stores it.
+func (d *derivation) stamp(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
 	}
-	return metav1.NewTime(t.Truncate(time.Second)).Rfc3339Copy()
+	return metav1.NewTime(d.Shows(t).Truncate(time.Second)).Rfc3339Copy()
 }
 
 // addresses sets the addresses of the node and of the pod. The pod has the addresses of its sandbox; the one of the same family as the

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -53,7 +54,11 @@ func (t Types) walk(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 		if err == nil {
 			err = u.UnmarshalJSON(text)
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case typ == reflect.TypeFor[metav1.Duration]():
+			bad("%.200s is no duration: write a string with a number and its unit, such as 30s or 5m", text)
+		default:
 			bad("%.200s is no %s: %v", text, typ.Name(), err)
 		}
 		return

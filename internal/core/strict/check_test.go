@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/core/strict"
 )
@@ -32,6 +33,7 @@ type outer struct {
 	Any     any              `json:"any"`
 	Hidden  string           `json:"-"`
 	Places  uint16           `json:"places"`
+	Wait    metav1.Duration  `json:"wait"`
 }
 
 func TestCheck(t *testing.T) {
@@ -49,7 +51,10 @@ func TestCheck(t *testing.T) {
 			`list[0].size: "1Q" is no Quantity`, `list[1]: empty item; remove it`},
 		`{"list":{},"map":[],"bytes":"%","places":-1}`: {`bytes: not base64`, `list: expected a list, found an object`, `map: expected an object, found a list`,
 			`places: expected a positive whole number, found -1`},
-		`[]`: {`: expected an object, found a list`},
+		`{"wait":5}`:           {`wait: 5 is no duration: write a string with a number and its unit, such as 30s or 5m`},
+		`{"wait":"5 minutes"}`: {`wait: "5 minutes" is no duration: write`},
+		`{"wait":"1h30m"}`:     nil,
+		`[]`:                   {`: expected an object, found a list`},
 		// resource.ParseQuantity works on these for hours, or at least long.
 		`{"list":[{"size":"1e-2147483648"},{"size":1e-999999999},{"size":"1E-9999"}],"map":{"a":{"size":"` + strings.Repeat("9", 250_000) + `Ki"}}}`: {
 			`list[0].size: "1e-2147483648" is no Quantity: the exponent`, `list[1].size: 1e-999999999 is no Quantity: the exponent`,

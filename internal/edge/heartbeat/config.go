@@ -110,6 +110,8 @@ type Config struct {
 	// Rand returns a number in [0, 1) that spreads the reports and renewals of many nodes; nil: random. Both loops call
 	// it.
 	Rand func() float64
+	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
+	Shows func(time.Time) time.Time
 	// Log should carry the node's name: the messages do not repeat it.
 	Log *slog.Logger
 }

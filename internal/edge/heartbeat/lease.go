@@ -33,6 +33,8 @@ type Lease struct {
 	CreateFirst bool
 	// Found gets each lease that was read, before it is renewed. Optional.
 	Found func(*coordinationv1.Lease)
+	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
+	Shows func(time.Time) time.Time
 
 	last *coordinationv1.Lease // the newest answer of the API; nil: there is none
 }
@@ -138,6 +140,9 @@ func (l *Lease) create(ctx context.Context) error {
 // error.
 func (l *Lease) fill(ctx context.Context, lease *coordinationv1.Lease) (err error) {
 	uid, now := types.UID(""), time.Now()
+	if l.Shows != nil {
+		now = l.Shows(now)
+	}
 	if len(lease.OwnerReferences) == 0 {
 		uid, err = l.Owner(ctx)
 	}

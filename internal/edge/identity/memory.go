@@ -30,6 +30,9 @@ type MemoryConfig struct {
 	Log    *slog.Logger
 	// Patience is the time between two messages about the same state; 0: 15 s.
 	Patience time.Duration
+	// Now returns what the node's clock shows; nil: time.Now. By this clock the node decides whether its certificate is valid and when it is renewed.
+	// The certificate of the API server is checked by the clock of the process.
+	Now func() time.Time
 }
 
 // Memory is the identity of a node that keeps its key and its certificate in memory only, such as a simulated one. It gets the certificate by
@@ -47,6 +50,9 @@ type Memory struct {
 
 // NewMemory returns the identity of a node that has no certificate yet. It does no IO. The error says what is wrong with cfg.Server.
 func NewMemory(cfg MemoryConfig) (*Memory, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	m := &Memory{cfg: cfg}
 	_, conns, err := withTransport(rest.AnonymousClientConfig(cfg.Server), m.present)
 	if err != nil {
@@ -59,7 +65,7 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 // Join returns when the node has a valid certificate. It tries until the API server has signed one, or ctx ends, and then returns the error
 // of ctx.
 func (m *Memory) Join(ctx context.Context) error {
-	if cert := m.Certificate(); cert != nil && time.Now().Before(cert.NotAfter) {
+	if cert := m.Certificate(); cert != nil && m.cfg.Now().Before(cert.NotAfter) {
 		return nil
 	}
 	pair, err := m.request().run(ctx)
@@ -116,7 +122,7 @@ func (m *Memory) present() (*tls.Certificate, error) {
 func (m *Memory) use(pair *tls.Certificate) {
 	m.mu.Lock()
 	first := m.pair == nil
-	m.pair, m.got = pair, time.Now()
+	m.pair, m.got = pair, m.cfg.Now()
 	m.mu.Unlock()
 	if !first {
 		m.conns.renew()
@@ -125,14 +131,14 @@ func (m *Memory) use(pair *tls.Certificate) {
 
 func (m *Memory) request() *request {
 	req := clientRequest(m.cfg.NodeName, &m.keep, m.cfg.Log, m.cfg.Patience)
-	req.client, req.labels = m.forRequest, m.cfg.Labels
+	req.client, req.labels, req.now = m.forRequest, m.cfg.Labels, m.cfg.Now
 	return req
 }
 
 // forRequest returns a client for certificate requests, as Client.forRequest does.
 func (m *Memory) forRequest() (CSRs, func(), string, string, error) {
 	ask := m.cfg.Own
-	if cert := m.Certificate(); ask == nil || cert == nil || time.Now().After(cert.NotAfter) {
+	if cert := m.Certificate(); ask == nil || cert == nil || m.cfg.Now().After(cert.NotAfter) {
 		ask = m.cfg.Bootstrap
 	}
 	c, err := ask()

@@ -14,7 +14,7 @@ import (
 func renew(ctx context.Context, req *request, current func() (*x509.Certificate, time.Time), use func(*tls.Certificate)) error {
 	for {
 		cert, got := current()
-		if !sleepUntil(ctx, renewalTime(cert, got)) {
+		if !sleepUntil(ctx, renewalTime(cert, got), req.clock) {
 			return nil
 		}
 		if now, _ := current(); now != cert {
@@ -48,10 +48,10 @@ func renewalTime(cert *x509.Certificate, got time.Time) time.Time {
 // longestSleep bounds one timer, because a timer does not run while a machine sleeps, and somebody may set the clock.
 const longestSleep = 5 * time.Minute
 
-// sleepUntil waits for a time of the wall clock. It returns false if ctx ended.
-func sleepUntil(ctx context.Context, t time.Time) bool {
+// sleepUntil waits until the clock now shows the time t. It returns false if ctx ended.
+func sleepUntil(ctx context.Context, t time.Time, now func() time.Time) bool {
 	for {
-		left := time.Until(t.Round(0))
+		left := t.Round(0).Sub(now())
 		if left <= 0 {
 			return ctx.Err() == nil
 		}

@@ -40,12 +40,12 @@ func TestSleepUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		if !sleepUntil(t.Context(), begin.Add(300*24*time.Hour)) || time.Since(begin) != 300*24*time.Hour {
+		if !sleepUntil(t.Context(), begin.Add(300*24*time.Hour), time.Now) || time.Since(begin) != 300*24*time.Hour {
 			t.Errorf("woke after %s", time.Since(begin))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if sleepUntil(ctx, time.Now().Add(time.Hour)) {
+		if sleepUntil(ctx, time.Now().Add(time.Hour), time.Now) {
 			t.Error("slept on when ctx had ended")
 		}
 	})
@@ -98,4 +98,24 @@ func TestAServingCertificateNeedsAnIPAddress(t *testing.T) {
 			t.Errorf("addresses %v: requests a certificate: %t", c.addresses, got)
 		}
 	}
+}
+
+// A sleep until a time of the clock ends early if the clock is set ahead meanwhile: within the longest sleep.
+func TestSleepUntilAClockThatIsSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		clock := func() time.Time {
+			if now := time.Now(); now.Sub(begin) < time.Hour {
+				return now
+			}
+			return time.Now().Add(24 * time.Hour)
+		}
+		if !sleepUntil(t.Context(), begin.Add(20*time.Hour), clock) {
+			t.Error("the sleep was interrupted")
+		}
+		if took := time.Since(begin); took < time.Hour || took > time.Hour+longestSleep {
+			t.Errorf("woke after %s, the clock was set ahead after an hour", took)
+		}
+	})
 }

@@ -64,6 +64,8 @@ type request struct {
 	// needless reports, after a failed try and from time to time while the request waits, that the node needs no certificate any more; nil: it always
 	// needs one.
 	needless func() bool
+	// now returns what the node's clock shows; nil: time.Now.
+	now func() time.Time
 	// client makes a client for one attempt, because credentials may have changed since the last attempt. done releases
 	// it.
 	client func() (c CSRs, done func(), server, file string, err error)
@@ -74,6 +76,14 @@ var errNeedless = errors.New("the certificate is not needed any more")
 
 // errAnew means that the certificate request does not exist any more, so that it must be created again.
 var errAnew = errors.New("the certificate request is gone")
+
+// clock returns what the node's clock shows.
+func (r *request) clock() time.Time {
+	if r.now == nil {
+		return time.Now()
+	}
+	return r.now()
+}
 
 // run tries until there is a certificate, and saves it. It returns early only if ctx ends, if the certificate is not needed any more
 // (errNeedless), or, with final, after an error of this machine.
@@ -158,7 +168,7 @@ func (r *request) attempt(ctx context.Context) (*tls.Certificate, error) {
 		return nil, Explain(err, server, file)
 	}
 	pair, err := parsePair(certPEM, key.pem)
-	if err != nil || time.Now().After(pair.Leaf.NotAfter) {
+	if err != nil || r.clock().After(pair.Leaf.NotAfter) {
 		// The certificate belongs to an old key. The next attempt makes a new key, and so a request with another name.
 		if err := r.keep.drop(); err != nil {
 			return nil, &localError{err}

@@ -43,7 +43,8 @@ type certificates struct {
 	accounts func(namespace string) ServiceAccounts
 	node     func() (name string, uid types.UID)
 	log      *slog.Logger
-	follow   func(*certRequest) // begins the watch of a request; it must not block
+	instant  func(time.Time) time.Time // Config.Instant
+	follow   func(*certRequest)        // begins the watch of a request; it must not block
 	notify   func(types.UID)
 	wake     func() // makes tokens.round check again which renewals are due
 
@@ -154,7 +155,7 @@ func (c *certificates) state(p *v1.Pod, k certKey, have []byte) (held *credentia
 		return nil, false, errors.New("podCertificate: the pod has ended")
 	}
 	if cert.held == nil && len(have) > 0 {
-		cert.held = adopted(have, now)
+		cert.held = adopted(have, now, c.instant)
 		c.remindSoon()
 	}
 	if cert.held != nil && now.Before(cert.held.expires) {
@@ -333,7 +334,7 @@ func (r *certRequest) Apply(event watch.EventType, obj runtime.Object) (done boo
 		switch {
 		case cond.Status != metav1.ConditionTrue:
 		case cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
-			r.end(issued(req, r.key, time.Now()))
+			r.end(issued(req, r.key, time.Now(), r.owner.instant))
 			return true
 		case cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeDenied, cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
 			answer := fmt.Errorf("signer %q answered podcertificaterequest %q with %s: %s: %s (the pod keeps this answer: create another pod)",

@@ -351,3 +351,35 @@ func TestNewKey(t *testing.T) {
 		t.Errorf("unknown type: %v", err)
 	}
 }
+
+// A certificate expires, and is renewed, when the node's clock says so. An error names the time in the certificate.
+func TestCertificatesFollowTheNodesClock(t *testing.T) {
+	t.Parallel()
+	s := newSigner(t)
+	key, csr, err := newKey("ECDSAP256")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &certificatesv1beta1.PodCertificateRequest{Status: certificatesv1beta1.PodCertificateRequestStatus{CertificateChain: s.sign(t, csr, time.Hour)}}
+	now := time.Now()
+	for ahead, lasts := range map[time.Duration]time.Duration{0: time.Hour, 30 * time.Minute: 30 * time.Minute, -time.Hour: 2 * time.Hour, 2 * time.Hour: 0} {
+		instant := func(shown time.Time) time.Time { return shown.Add(-ahead) }
+		c, err := issued(req, key, now, instant)
+		if lasts == 0 {
+			if leaf := leafOf(t, []byte(req.Status.CertificateChain)); err == nil || !strings.Contains(err.Error(), "expired at "+leaf.NotAfter.UTC().Format(time.RFC3339)) {
+				t.Errorf("%s ahead: %v", ahead, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.expires.Sub(now); got < lasts-2*time.Second || got > lasts || !c.renew.Before(c.expires) || c.renew.Before(now.Add(lasts/2)) {
+			t.Errorf("%s ahead: expires after %s and is renewed after %s, want %s, and a renewal in the second half", ahead, got, c.renew.Sub(now), lasts)
+		}
+		again := adopted(c.bundle(), now, instant)
+		if again == nil || !again.expires.Equal(c.expires) {
+			t.Errorf("%s ahead: the next agent has %+v, want a certificate that expires at %s", ahead, again, c.expires)
+		}
+	}
+}

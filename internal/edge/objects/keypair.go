@@ -75,8 +75,8 @@ func (c *credential) bundle() []byte {
 	return append(bytes.Clone(c.key), c.chain...)
 }
 
-// issued returns the credential of a request that a signer has answered, or an error if the answer is unusable.
-func issued(req *certificatesv1beta1.PodCertificateRequest, key []byte, now time.Time) (*credential, error) {
+// issued returns the credential of a request that a signer has answered, or an error if the answer is unusable. instant is Config.Instant.
+func issued(req *certificatesv1beta1.PodCertificateRequest, key []byte, now time.Time, instant func(time.Time) time.Time) (*credential, error) {
 	chain, leaf, err := readChain([]byte(req.Status.CertificateChain))
 	if err == nil {
 		err = belongs(key, leaf)
@@ -88,14 +88,16 @@ func issued(req *certificatesv1beta1.PodCertificateRequest, key []byte, now time
 	if at := req.Status.NotAfter; at != nil && at.Time.Before(c.expires) {
 		c.expires = at.Time
 	}
+	ends := c.expires
+	c.expires = instant(ends)
 	if at := req.Status.BeginRefreshAt; at != nil {
-		c.renew = at.Time
+		c.renew = instant(at.Time)
 	} else {
 		c.renew = now.Add(c.expires.Sub(now) * 2 / 3)
 	}
 	if !now.Before(c.expires) {
 		return nil, fmt.Errorf("signer %q issued a certificate for podcertificaterequest %q that expired at %s (is the node's clock right?)",
-			req.Spec.SignerName, req.Name, c.expires.UTC().Format(time.RFC3339))
+			req.Spec.SignerName, req.Name, ends.UTC().Format(time.RFC3339))
 	}
 	c.renew = c.renew.Add(spread(c.renew, c.expires))
 	if soonest := now.Add(renewRetry); c.renew.Before(soonest) { // a signer whose clock is behind may name a time that has passed
@@ -115,18 +117,22 @@ func spread(renew, expires time.Time) time.Duration {
 
 // adopted returns the credential that a volume contains. It returns nil if have is not a credential, or if the credential has
 // expired. The agent does not know when the signer wanted the credential to be renewed, so it renews the credential soon.
-func adopted(have []byte, now time.Time) *credential {
+func adopted(have []byte, now time.Time, instant func(time.Time) time.Time) *credential {
 	block, rest := pem.Decode(have)
 	if block == nil || block.Type != typePrivateKey {
 		return nil
 	}
 	key := pem.EncodeToMemory(block)
 	chain, leaf, err := readChain(rest)
-	if err != nil || belongs(key, leaf) != nil || !now.Before(leaf.NotAfter) {
+	if err != nil || belongs(key, leaf) != nil {
 		return nil
 	}
-	renew := now.Add(spread(now, leaf.NotAfter))
-	return &credential{key: key, chain: chain, expires: leaf.NotAfter, renew: renew, due: renew}
+	expires := instant(leaf.NotAfter)
+	if !now.Before(expires) {
+		return nil
+	}
+	renew := now.Add(spread(now, expires))
+	return &credential{key: key, chain: chain, expires: expires, renew: renew, due: renew}
 }
 
 // readChain returns the certificates of a PEM text, without headers or text between them, and the first certificate as leaf.

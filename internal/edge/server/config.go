@@ -45,6 +45,8 @@ type Config struct {
 	// UnknownConnections bounds the connections of a listener whose clients have not been authorised yet; 0:
 	// DefaultUnknownConnections.
 	UnknownConnections int
+	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
+	Shows func(time.Time) time.Time
 	// Registerer takes the server's own metrics; nil: they are not registered.
 	Registerer prometheus.Registerer
 	// Dial connects to a streaming URL of the runtime; nil: it connects over TCP, with TLS if the URL's scheme is https.

@@ -95,6 +95,7 @@ func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 	}
 	s.readNode(r, want)
 	s.rate(r)
+	s.show(r)
 	return r, errors.Join(errs...)
 }
 

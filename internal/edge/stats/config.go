@@ -111,7 +111,9 @@ type Config struct {
 	LogDir   string // the directory of the pods' logs: /var/log/pods
 
 	Now func() time.Time // Now returns the current time; nil: time.Now
-	Log *slog.Logger
+	// Shows returns what the node's clock shows at an instant, for the times in answers; nil: the node's clock is that of the process.
+	Shows func(time.Time) time.Time
+	Log   *slog.Logger
 }
 
 func (s *Stats) machine() Machine {

@@ -83,7 +83,7 @@ func (d *diskReader) usageOn(u *runtimeapi.FilesystemUsage) *statsapi.FsStats {
 	if out == nil {
 		out = &statsapi.FsStats{}
 	}
-	out.Time = metav1.NewTime(stamp(u.GetTimestamp()))
+	out.Time = metav1.NewTime(d.s.shown(stamp(u.GetTimestamp())))
 	out.UsedBytes, out.InodesUsed = value(u.GetUsedBytes()), value(u.GetInodesUsed())
 	return out
 }
@@ -106,7 +106,7 @@ func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
 	add(d.files(p))
 	for _, v := range d.volumes(p) {
 		one := statsapi.VolumeStats{Name: v.Name, FsStats: statsapi.FsStats{
-			Time: metav1.NewTime(v.Time), CapacityBytes: &v.CapacityBytes, AvailableBytes: &v.AvailableBytes, UsedBytes: &v.UsedBytes,
+			Time: metav1.NewTime(d.s.shown(v.Time)), CapacityBytes: &v.CapacityBytes, AvailableBytes: &v.AvailableBytes, UsedBytes: &v.UsedBytes,
 			Inodes: &v.Inodes, InodesFree: &v.InodesFree, InodesUsed: &v.InodesUsed,
 		}}
 		if v.PVCName != "" {

@@ -38,6 +38,8 @@ type Config struct {
 	// Failing returns the parts of the agent that fail and are retried. The status names them, and the node stays ready. It is called at
 	// each computation.
 	Failing func() []string
+	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
+	Shows func(time.Time) time.Time
 }
 
 // Source measures the node. It is the heartbeat's Source.
@@ -185,7 +187,9 @@ func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	if s.cfg.Pressure != nil {
 		f.Pressure = s.cfg.Pressure(ctx)
 	}
-	f.Now = time.Now()
+	if f.Now = time.Now(); s.cfg.Shows != nil {
+		f.Shown = s.cfg.Shows(f.Now)
+	}
 	return f
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -61,7 +62,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	accepted := w.accept(desired, began)
 	node := w.cfg.Host.Node(w.ref)
 	in := decide.Input{
-		Pod: accepted, Observed: obs, Memory: w.memory, Probed: w.work.probed, InFlight: look.inFlight,
+		Pod: w.dated(accepted), Observed: obs, Memory: w.memory, Probed: w.work.probed, InFlight: look.inFlight,
 		Stale:  !stamp.After(w.memory.LastOutcome),
 		Hashes: w.hashesOf(accepted), Sizes: w.work.sizes, Node: node, Policy: w.cfg.Policy(), Now: began,
 	}
@@ -204,10 +205,25 @@ func (w *Worker) load(desired *v1.Pod) {
 		w.memory.StartTime = now
 		// The status of a static pod does not count, because it comes from the mirror, which other clients may write.
 		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) {
-			w.memory.StartTime = desired.Status.StartTime.Time
+			w.memory.StartTime = w.dated(desired).Status.StartTime.Time
 		}
 	}
 	w.cfg.Host.Loaded(w.ref.UID, w.memory.Allocated)
+}
+
+// dated returns the pod with the instant at which it started, instead of the time that its status shows, so that decisions can compare it with
+// others. If the node's clock is right, both are the same, and dated returns p. p may be nil.
+func (w *Worker) dated(p *v1.Pod) *v1.Pod {
+	if w.cfg.Instant == nil || p == nil || p.Status.StartTime == nil {
+		return p
+	}
+	at := metav1.NewTime(w.cfg.Instant(p.Status.StartTime.Time))
+	if at.Equal(p.Status.StartTime) {
+		return p
+	}
+	own := *p
+	own.Status.StartTime = &at
+	return &own
 }
 
 // askAgain is how soon the worker asks the node again whether it takes a pod or accepts a resize, if the node could not decide yet.

@@ -136,6 +136,8 @@ type Config struct {
 	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
 	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
 	Holds func(ctx context.Context, pods []*v1.Pod)
+	// Instant returns when the node's clock shows a time of an object; nil: the node's clock is that of the process.
+	Instant func(time.Time) time.Time
 	// WentWrong is called with each turn in which something of a pod went wrong (see podworker.Config.WentWrong).
 	WentWrong func(*replay.Turn)
 	// StartSlots is the minimum and MostStarts the maximum of how many pods may start at the same time. Between them the number adapts
