@@ -10,7 +10,8 @@ import (
 // ContainerDisk is the disk usage of a container, in bytes.
 type ContainerDisk struct {
 	Name string
-	// Layer is the container's writable layer. Logs counts the logs of all its attempts that still exist.
+	// Layer is the container's writable layer, and those of its earlier attempts if PodDisks counts them. Logs counts the logs of all its attempts
+	// that still exist.
 	Layer, Logs uint64
 }
 
