@@ -21,7 +21,8 @@ import (
 //	PodSettled, ContainerSettled    Remember: decisions of plans;      yes
 //	                                forgive ends a back-off
 //	Ends                            its methods                        yes
-//	PodLearned, ContainerLearned    Note and Meet: outcomes            yes
+//	PodLearned, ContainerLearned    Note and Meet: outcomes;           yes
+//	                                Remember: removals that begin
 //	PodTries, ContainerTries        Note: retries and back-off         no
 //
 // A checkpoint has only the fields that are not zero, because most are zero. Load corrects the times that it reads from a checkpoint. The
@@ -106,8 +107,8 @@ type ContainerLearned struct {
 	PostStartFailed bool   `json:",omitzero"`
 	// PreStoppedID is the container whose preStop hook has been run.
 	PreStoppedID string `json:",omitzero"`
-	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size. Both are empty after the agent has
-	// removed the container.
+	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size. Both are empty from when the agent
+	// begins to remove the container of a pod that does not end.
 	SizedID string   `json:",omitzero"`
 	Size    pod.Size `json:",omitzero"`
 	// Attempts is one more than the highest attempt that an agent may have created, for a static pod; 0: none, or the pod is not static. (Those of

@@ -44,7 +44,6 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		if o.Err == nil {
 			m.StoppedSandboxes = slices.DeleteFunc(m.StoppedSandboxes, func(id string) bool { return id == o.Action.ID })
 			m.Ends.removed(o.Action.ID)
-			m.removed(o.Action.ID)
 		}
 		m.noteRetry(o, pol, false)
 	case pod.OpPullImage:
@@ -78,15 +77,6 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		m.LastOutcome = o.Ended
 	}
 	return kept
-}
-
-// removed forgets a container that the agent itself has removed, so that it does not count as one that the runtime has lost.
-func (m *Memory) removed(id string) {
-	for i := range m.Containers {
-		if cm := &m.Containers[i]; cm.SizedID == id {
-			cm.SizedID, cm.Size, cm.SizeGiven = "", pod.Size{}, false
-		}
-	}
 }
 
 // noteRetry sets the wait before an action of the same kind may act on the same object again. After a success it drops the wait.

@@ -1,5 +1,7 @@
 package decide
 
+import "github.com/wherry-node/wherry/internal/core/pod"
+
 // Remember stores in memory the decisions of a plan that later turns need. It is called after each Decide, before the plan's actions
 // begin. It reports whether anything that a checkpoint keeps has changed. A second call with the same plan changes nothing.
 func Remember(m *Memory, plan *Plan) (kept bool) {
@@ -35,5 +37,22 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 			cm.ReplacedID, cm.ReplacedFor, kept = r.ID, r.Cause, true
 		}
 	}
+	for _, a := range plan.Do { // stored before the removal begins, because the next agent may find the container already gone
+		if a.Op == pod.OpRemoveContainer && !plan.Ending { // of a pod that ends nothing starts again, so it needs no write
+			kept = m.removes(a.ID) || kept
+		}
+	}
 	return kept
+}
+
+// removes forgets a container that the agent itself removes, so that it does not count as one that the runtime has lost. It reports whether
+// the memory had the container.
+func (m *Memory) removes(id string) bool {
+	for i := range m.Containers {
+		if cm := &m.Containers[i]; cm.SizedID == id {
+			cm.SizedID, cm.Size, cm.SizeGiven = "", pod.Size{}, false
+			return true
+		}
+	}
+	return false
 }

@@ -183,8 +183,9 @@ func amount(n uint64) int64 { return int64(min(n, uint64(maxAmount))) }
 // Pod's resource usage relative to requests." For process IDs only the priority and the number of processes count. A pod that
 // could not be measured counts as if it used nothing, because its end might free nothing. A pod that evades the measurement of its volumes
 // counts as if it used the most: otherwise it could fill the disk, and the other pods would be evicted. A pod of which only a part could be
-// measured uses at least what was found: it comes after the pods that surely use more than they request, and before those that surely do
-// not. Of equal pods the one that was measured in part comes first, and then the youngest.
+// measured uses at least what was found: it comes after the pods that surely use more than they request, and before those of its priority that surely
+// do not. The priority counts first, because a failure of the node may be why the pod was measured in part. Of equal pods the one that was
+// measured in part comes first, and then the youngest.
 func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 	all := claims(pods, s, l, now)
 	slices.SortFunc(all, func(a, b claim) int { return a.compare(&b) })
@@ -195,8 +196,8 @@ func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 func (c *claim) compare(b *claim) int {
 	return cmp.Or(
 		ahead(c.exceeds, b.exceeds),
-		ahead(c.mayExceed(), b.mayExceed()),
 		cmp.Compare(c.priority, b.priority),
+		ahead(c.mayExceed(), b.mayExceed()),
 		ahead(c.evades, b.evades),
 		cmp.Compare(b.over(), c.over()),
 		ahead(c.partly, b.partly),

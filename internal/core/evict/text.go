@@ -2,6 +2,7 @@ package evict
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -125,6 +126,8 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 		fmt.Fprintf(&b, "; the pod uses %s, %s more than it requests", c.Threshold.Signal.Amount(first.used), c.Threshold.Signal.Amount(first.over()))
 	case first.mayExceed():
 		fmt.Fprintf(&b, "; no pod is known to use more than it requests, and this one uses at least %s", c.Threshold.Signal.Amount(first.used))
+	case slices.ContainsFunc(order, func(o claim) bool { return o.mayExceed() }):
+		fmt.Fprintf(&b, "; no pod is known to use more than it requests, and this one uses %s", c.Threshold.Signal.Amount(first.used))
 	default:
 		fmt.Fprintf(&b, "; no pod uses more than it requests, and this one uses %s", c.Threshold.Signal.Amount(first.used))
 	}

@@ -204,7 +204,7 @@ func (h *hierarchy) tasks(group string) ([]int, error) {
 				return err
 			}
 			pids, err := cgroups.GetPids(p)
-			if errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup: the one above it lists its processes
 				return nil
 			}
 			for _, pid := range pids {
@@ -222,22 +222,37 @@ func (h *hierarchy) tasks(group string) ([]int, error) {
 // kill sends SIGKILL to every process of a cgroup and waits up to a second for their end. If a process remains it returns
 // ErrBusy.
 func (h *hierarchy) kill(ctx context.Context, group string) error {
+	return (&killing{
+		tasks: func() ([]int, error) { return h.tasks(group) },
+		all:   func() (bool, error) { return h.killAll(group) },
+		one:   func(pid int) error { return h.killTask(group, pid) },
+	}).run(ctx)
+}
+
+// killing has the steps of kill. all kills every process at once, unless the kernel cannot do that (false).
+type killing struct {
+	tasks func() ([]int, error)
+	all   func() (bool, error)
+	one   func(pid int) error
+}
+
+// run kills the processes until none is left. If the kernel fails to kill all at once, each gets a signal.
+func (k *killing) run(ctx context.Context) error {
 	const tries, pause = 20, 50 * time.Millisecond
+	var failed error // why the kernel did not kill all at once
 	for try := 0; ; try++ {
-		pids, err := h.tasks(group)
+		pids, err := k.tasks()
 		if err != nil || len(pids) == 0 {
 			return err
 		}
 		if try == tries {
-			return fmt.Errorf("%w: pids %v", ErrBusy, pids[:min(len(pids), 8)])
+			return errors.Join(fmt.Errorf("%w: pids %v", ErrBusy, pids[:min(len(pids), 8)]), failed)
 		}
-		all, err := h.killAll(group)
-		if err != nil {
-			return err
-		}
+		var all bool
+		all, failed = k.all()
 		for i := 0; !all && i < len(pids); i++ {
-			if err := h.killTask(group, pids[i]); err != nil {
-				return err
+			if err := k.one(pids[i]); err != nil {
+				return errors.Join(err, failed)
 			}
 		}
 		select {

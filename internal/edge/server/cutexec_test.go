@@ -110,7 +110,7 @@ func TestAStreamThatEndsWithoutAResultIsAnError(t *testing.T) {
 					if err == nil {
 						t.Fatal("the client takes the end of the stream for the success of the command")
 					}
-					if kind != "WebSocket v4" && !strings.Contains(err.Error(), c.want) { // in v4 the client only sees that the connection broke
+					if !strings.Contains(err.Error(), c.want) {
 						t.Errorf("error %q, want %q in it", err, c.want)
 					}
 				})
@@ -125,7 +125,7 @@ func TestAStreamThatEndsInTheMiddleOfOutputIsAnError(t *testing.T) {
 	const path = "/exec/ns/web/main?command=much&output=1"
 	for _, after := range []int{30_000, 65_543, 100_003, 1 << 20} {
 		b, _ := lineBench(t, after, 0)
-		for _, kind := range []string{"SPDY", "WebSocket v5"} {
+		for _, kind := range []string{"SPDY", "WebSocket v5", "WebSocket v4"} {
 			var got bytes.Buffer
 			err := executors(t, b, path)[kind].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &got})
 			if err == nil || !strings.Contains(err.Error(), "the container runtime has ended the stream") {
@@ -138,7 +138,7 @@ func TestAStreamThatEndsInTheMiddleOfOutputIsAnError(t *testing.T) {
 // A server that ends is not held by a client that reads nothing of much output.
 func TestAServerEndsBesideAClientThatReadsNothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"SPDY", "WebSocket v5"} {
+	for _, kind := range []string{"SPDY", "WebSocket v5", "WebSocket v4"} {
 		b, _ := lineBench(t, -1, 0)
 		seen := make(chan struct{})
 		hold, done := make(chan struct{}), make(chan struct{})

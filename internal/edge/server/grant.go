@@ -24,7 +24,8 @@ type grant struct {
 }
 
 // whileGranted returns a context that ends soon after the user of a request has lost the right to the request. While the Authorizer cannot decide, the
-// right counts as granted. The caller calls stop in the end.
+// right counts as granted. The credentials are not checked again: a token or certificate that expires meanwhile ends nothing, as with upstream's
+// kubelet, because clients renew their tokens during a long answer. The caller calls stop in the end.
 func (s *Server) whileGranted(ctx context.Context) (granted context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	g, ok := ctx.Value(grantKey{}).(grant)

@@ -123,7 +123,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q streamRequest)
 		s.translate(w, r, q)
 		return
 	}
-	s.proxy(w, r, q.url)
+	s.proxy(w, r, q.url, true)
 }
 
 // servePortForward answers /portForward: it connects the client with ports of a pod.
@@ -157,7 +157,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request) {
 		s.tunnel(w, r, u, tunnel)
 		return
 	}
-	s.proxy(w, r, u)
+	s.proxy(w, r, u, false)
 }
 
 // portsOf parses the ports that a WebSocket client forwards. The client must name them in the query.

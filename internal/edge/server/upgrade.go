@@ -100,8 +100,9 @@ func (c cutConn) Close() error {
 	return c.Conn.Close()
 }
 
-// proxy connects an upgrade request of the client with the URL that the runtime gave, byte by byte.
-func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
+// proxy connects an upgrade request of the client with the URL that the runtime gave, byte by byte. command is set if the stream is one of a command,
+// which has a result.
+func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL, command bool) {
 	if !isUpgrade(r) {
 		http.Error(w, "Upgrade request required", http.StatusBadRequest)
 		return
@@ -128,8 +129,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	defer conn.Close() //nolint:errcheck // both sides have ended
 	cut, last := func() { _ = conn.Close() }, noLast
 	var in io.Reader = early.Reader
-	if hasVerdict(r, up.answer) {
-		v := newVerdict()
+	if v := lastWordOf(r, up.answer); command && v != nil {
 		up.in, in = seen{up.in, v.fromRuntime}, seen{in, v.fromClient}
 		up.keep()
 		cut = func() {

@@ -220,7 +220,24 @@ func (s seen) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// hasVerdict reports whether the stream that the runtime has agreed to is one of a command over SPDY, whose result is JSON.
-func hasVerdict(r *http.Request, answer *http.Response) bool {
-	return !isWebSocket(r) && answer.Header.Get("X-Stream-Protocol-Version") == remoteproto.StreamProtocolV4Name
+// lastWord sees to it that the stream of a command ends with a result. Its methods are those of verdict.
+type lastWord interface {
+	fromClient(b []byte)
+	fromRuntime(b []byte)
+	close(client net.Conn, up *upstream, why error)
+}
+
+// lastWordOf returns the lastWord for the stream of a command to which the runtime has agreed; nil: its protocol has no result in JSON.
+func lastWordOf(r *http.Request, answer *http.Response) lastWord {
+	protocol := answer.Header.Get("X-Stream-Protocol-Version")
+	if isWebSocket(r) {
+		protocol = answer.Header.Get("Sec-Websocket-Protocol")
+	}
+	switch {
+	case isWebSocket(r) && (protocol == remoteproto.StreamProtocolV4Name || protocol == base64V4):
+		return &socketVerdict{base64: protocol == base64V4}
+	case !isWebSocket(r) && protocol == remoteproto.StreamProtocolV4Name:
+		return newVerdict()
+	}
+	return nil
 }

@@ -349,11 +349,12 @@ func (c *channels) send(channel byte, data []byte) error {
 	return c.sendUntil(time.Time{}, channel, data)
 }
 
-// sendUntil writes one message by a deadline (zero: none). The deadline also ends a write of another message that is in
-// flight.
+// sendUntil writes one message by a deadline (zero: none). If a write of another message holds it up until then, it closes the connection: a write
+// that has just begun would replace a deadline that is set here.
 func (c *channels) sendUntil(end time.Time, channel byte, data []byte) error {
 	if !end.IsZero() {
-		_ = c.ws.NetConn().SetWriteDeadline(end)
+		late := time.AfterFunc(time.Until(end), func() { _ = c.ws.Close() })
+		defer late.Stop()
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()

@@ -62,6 +62,8 @@ type containerReading struct {
 	id, name, image  string
 	attempt          uint32
 	created, started time.Time
+	ended            bool      // it does not run; only the measurement of disks knows such containers
+	finished         time.Time // when it ended; zero: it has not, or the runtime does not say
 	group            string
 	logDir           string
 	usage            usage
@@ -115,12 +117,16 @@ func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 		}
 		p.containers = append(p.containers, containerReading{
 			id: c.ID, name: c.Name, image: c.Image, attempt: c.Attempt, created: c.CreatedAt, started: c.StartedAt,
-			group:  r.found.containers[c.ID],
-			logDir: filepath.Join(s.cfg.LogDir, o.Ref.Namespace+"_"+o.Ref.Name+"_"+string(o.Ref.UID), c.Name),
+			group: r.found.containers[c.ID], logDir: s.logDirOf(o, c.Name),
 		})
 	}
 	slices.SortFunc(p.containers, func(a, b containerReading) int { return strings.Compare(a.name, b.name) })
 	return p, p.sandbox.id != "" || len(p.containers) > 0
+}
+
+// logDirOf returns the directory of the logs of a container, of all its attempts.
+func (s *Stats) logDirOf(o *pod.Observed, container string) string {
+	return filepath.Join(s.cfg.LogDir, o.Ref.Namespace+"_"+o.Ref.Name+"_"+string(o.Ref.UID), container)
 }
 
 // readPod reads the files of the pod's control groups.

@@ -3,7 +3,7 @@
 // /metrics).
 //
 // Contract: there is no polling loop, so a node without requests costs nothing: Run asks the runtime once where it keeps images and
-// writable layers, and then only waits for the end. The numbers come from the files of the control groups, v1 or v2, which the agent
+// writable layers, and then measures logs if a scrape wants that. The numbers come from the files of the control groups, v1 or v2, which the agent
 // finds by one walk below the group of all pods. CRI statistics supply the numbers of pods that have no control group on the node
 // (because the runtime is simulated or uses virtual machines), and the numbers that only the runtime knows (the writable layer). A CPU
 // rate needs two readings: the last reading of each container is kept (48 bytes) until the container is gone. The first rate of a

@@ -10,7 +10,8 @@ import (
 // ContainerDisk is the disk usage of a container, in bytes.
 type ContainerDisk struct {
 	Name string
-	// Layer is the container's writable layer. Logs counts the logs of all its attempts that still exist.
+	// Layer is the container's writable layer, and those of its earlier attempts if PodDisks counts them. Logs counts the logs of all its attempts
+	// that still exist.
 	Layer, Logs uint64
 }
 
@@ -48,19 +49,24 @@ func (s *Stats) LayerDir() string {
 	return ""
 }
 
-// Run asks the runtime where it keeps images and layers until it has answered, and then waits for the end of ctx. The answer is
-// needed in a shortage of memory or disk space, when there is no time to wait for the runtime.
+// Run asks the runtime where it keeps images and layers until it has answered: the answer is needed in a shortage of memory or disk space, when
+// there is no time to wait for the runtime. Until ctx ends, it measures the logs of containers when LogSizes wants that.
 func (s *Stats) Run(ctx context.Context) error {
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-		s.imageMounts(ctx)
-		if s.mounts.Load() != nil {
-			<-ctx.Done()
-			return nil
+	wanted := s.logs.listen()
+	s.imageMounts(ctx)
+	for wait := time.Second; ; {
+		var again <-chan time.Time // nil: the runtime has answered
+		if s.mounts.Load() == nil {
+			again = time.After(wait)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait):
+		case <-again:
+			s.imageMounts(ctx)
+			wait = min(2*wait, time.Minute)
+		case <-wanted:
+			s.measureOldLogs(ctx)
 		}
 	}
 }

@@ -26,6 +26,8 @@ const (
 	// maxLogsAge is the age at which a measurement is no longer shown. Pods with a limit of storage are measured every 10 seconds, and who asks
 	// for /stats/summary usually does so at least once a minute.
 	maxLogsAge = 10 * time.Minute
+	// oldLogs is the age at which a scrape lets the logs be measured again, for the next scrape, and the least time between two such measurements.
+	oldLogs = time.Minute
 	// minLogSizes is the number of measurements up to which those of containers that are gone are kept.
 	minLogSizes = 64
 )
@@ -40,6 +42,9 @@ type logSizes struct {
 	mu   sync.Mutex
 	last map[uint64]logSize // by the hash of logKey; nil: nothing was measured
 	most int                // number of entries at which add drops those of containers that are gone
+
+	wanted chan struct{} // gets a value when old measurements should be repeated; nil: nobody does that
+	next   time.Duration // until then it gets no other one
 }
 
 // logSize is a measurement of the logs of one container, of all its attempts.
@@ -92,11 +97,59 @@ func (l *logSizes) drop(uid types.UID, container string) {
 	delete(l.last, l.key(uid, container))
 }
 
-// of returns the last measurement of a container's logs in bytes; false: there is none, or it is too old to be shown. The caller holds
-// l.mu.
-func (l *logSizes) of(uid types.UID, container string, now time.Time) (bytes uint64, ok bool) {
+// listen returns the channel that gets a value when old measurements should be repeated.
+func (l *logSizes) listen() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wanted == nil {
+		l.wanted = make(chan struct{}, 1)
+	}
+	return l.wanted
+}
+
+// ask asks for a repetition of old measurements, unless the last one was asked for a moment ago. The caller holds l.mu.
+func (l *logSizes) ask(at time.Duration) {
+	if at < l.next {
+		return
+	}
+	select {
+	case l.wanted <- struct{}{}:
+		l.next = at + oldLogs
+	default:
+	}
+}
+
+// old reports whether the logs of a container were not measured within the last minute.
+func (l *logSizes) old(uid types.UID, container string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	size, ok := l.last[l.key(uid, container)]
-	return size.bytes, ok && now.Sub(l.began)-size.at < maxLogsAge
+	return !ok || now.Sub(l.began)-size.at >= oldLogs
+}
+
+// measureOldLogs measures the logs of the running containers that were not measured within the last minute. It takes no longer than diskWithin.
+func (s *Stats) measureOldLogs(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, diskWithin)
+	defer cancel()
+	for _, o := range s.cfg.Pods.Observed() {
+		for i := range o.Containers {
+			c := &o.Containers[i]
+			if ctx.Err() != nil {
+				return
+			}
+			if !shown(o, c) || !s.logs.old(o.Ref.UID, c.Name, s.cfg.Now()) {
+				continue
+			}
+			if _, err := s.logSpace(ctx, o.Ref.UID, &containerReading{name: c.Name, logDir: s.logDirOf(o, c.Name)}); err != nil {
+				s.cfg.Log.Debug("the logs of a container were not measured", "pod", o.Ref, "container", c.Name, "err", err)
+			}
+		}
+	}
+}
+
+// shown reports whether the metrics show the logs of a container.
+func shown(o *pod.Observed, c *pod.Container) bool {
+	return c.State == pod.StateRunning && o.Newest(c.Name) == c
 }
 
 // measureLogs measures the logs of a container on disk, and keeps the result for LogSizes if the measurement is complete. With an error, it
@@ -112,32 +165,35 @@ func (s *Stats) measureLogs(ctx context.Context, uid types.UID, c *containerRead
 	return Space{bytes, inodes}, err
 }
 
-// LogSizes returns how much disk the logs of the running containers used when they were last measured: for /stats/summary, for an eviction or for
-// a pod's limits of storage. It leaves out containers that were not measured within the last 10 minutes. LogSizes does no IO.
+// LogSizes returns how much disk the logs of the running containers used when they were last measured. It leaves out containers that were not measured
+// within the last 10 minutes. LogSizes does no IO: if a measurement is older than a minute, or missing, it lets Run measure those logs.
 func (s *Stats) LogSizes() (out []ContainerLogs) {
 	now, pods := s.cfg.Now(), s.cfg.Pods.Observed()
 	s.logs.mu.Lock()
 	defer s.logs.mu.Unlock()
-	if len(s.logs.last) == 0 {
-		return nil
-	}
+	at, old := now.Sub(s.logs.began), false
 	for _, o := range pods {
 		for i := range o.Containers {
 			c := &o.Containers[i]
-			if c.State != pod.StateRunning || o.Newest(c.Name) != c {
+			if !shown(o, c) {
 				continue
 			}
-			if bytes, ok := s.logs.of(o.Ref.UID, c.Name, now); ok {
-				out = append(out, ContainerLogs{o.Ref, c.Name, bytes})
+			size, ok := s.logs.last[s.logs.key(o.Ref.UID, c.Name)]
+			old = old || !ok || at-size.at >= oldLogs
+			if ok && at-size.at < maxLogsAge {
+				out = append(out, ContainerLogs{o.Ref, c.Name, size.bytes})
 			}
 		}
+	}
+	if old {
+		s.logs.ask(at)
 	}
 	return out
 }
 
 func countContainerLogs(sizes []ContainerLogs, out sink) {
 	f := newFamily(prometheus.GaugeValue, "kubelet_container_log_filesystem_used_bytes",
-		"Bytes on disk that the logs of a running container used when they were last measured, for /stats/summary, for an eviction or for the pod's limits of storage; absent if that was more than 10 minutes ago",
+		"Bytes on disk that the logs of a running container used when they were last measured; a reading of /metrics lets those that are older than a minute be measured for the next one; absent if the last measurement is more than 10 minutes old",
 		"uid", "namespace", "pod", "container")
 	for _, s := range sizes {
 		out.put(f, time.Time{}, float64(s.Bytes), string(s.Pod.UID), s.Pod.Namespace, s.Pod.Name, s.Container)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -115,3 +116,51 @@ func TestLogSizesOfPodsThatAreGoneAreDropped(t *testing.T) {
 type podsNow struct{ of *pods }
 
 func (p podsNow) Observed() []*pod.Observed { return *p.of }
+
+// Where nobody measures the logs for another reason, a scrape lets Run measure them for the next one: at most once a minute, and only those that
+// were not measured within the last minute.
+func TestAScrapeLetsTheLogsBeMeasured(t *testing.T) {
+	t.Parallel()
+	root := hostV1(t)
+	synctest.Test(t, func(t *testing.T) {
+		d, now := &logDisk{Disk: disk{}, bytes: 1}, onePod()
+		now[0].Containers = append(now[0].Containers, pod.Container{ID: "side", Name: "side", State: pod.StateRunning})
+		stub := (&runtimeStub{}).main(1, at(0))
+		s := newStats(t, func(c *Config) {
+			c.Disk, c.HostRoot, c.Runtime, c.Images, c.Now, c.Pods = d, root, stub, stub, time.Now, podsNow{&now}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		synctest.Wait()
+		scrape := func(sizes, walked int) {
+			t.Helper()
+			before := d.walked
+			if got := s.LogSizes(); len(got) != sizes {
+				t.Errorf("a scrape shows %v, want %d sizes", got, sizes)
+			}
+			synctest.Wait()
+			if d.walked-before != walked {
+				t.Errorf("a scrape let %d directories be walked, want %d", d.walked-before, walked)
+			}
+		}
+		scrape(0, 2)
+		scrape(2, 0)
+		time.Sleep(59 * time.Second)
+		scrape(2, 0)
+		if _, err := s.PodDisks(ctx, webUID); err != nil { // measures the logs of both
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		now[0].Containers = append(now[0].Containers, pod.Container{ID: "new", Name: "new", State: pod.StateRunning})
+		scrape(2, 1)
+		scrape(3, 0)
+		time.Sleep(time.Hour)
+		scrape(0, 3)
+		scrape(3, 0)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -137,8 +139,8 @@ type Space struct{ Bytes, Inodes uint64 }
 
 // PodDisk is the disk usage of the containers of a pod.
 type PodDisk struct {
-	// Layers counts the writable layers of all containers of the pod. Logs counts the logs of all attempts of these containers that
-	// still exist.
+	// Layers counts the writable layers of the containers that PodDisks counts. Logs counts the logs of all attempts of these containers that still
+	// exist.
 	Layers, Logs Space
 	// NoLayers is set if the runtime did not answer, so that Layers is not known. NoLogs is set if the logs could be measured in part only, so
 	// that Logs is too small; Err says why.
@@ -148,12 +150,13 @@ type PodDisk struct {
 	// known.
 	LayersAt   time.Time
 	Err        error
-	Containers []ContainerDisk // the disk usage of each running container
+	Containers []ContainerDisk // the disk usage of each of these containers
 }
 
-// PodDisks measures the containers of all running pods, or of a single pod if the argument only is its UID ("": all pods). It asks the
-// runtime once, and walks through the log directories. If the runtime does not answer, the error says so; a pod whose logs could not be
-// measured has an error of its own.
+// PodDisks measures the containers of all running pods, or of a single pod if the argument only is its UID ("": all pods). Of a single pod it
+// counts the containers that run, for the pod's limits. Of all pods it also counts the containers that have ended and still exist, because their
+// files use the disk until the pod ends or the container is removed. It asks the runtime once, and walks through the log directories. If the runtime
+// does not answer, the error says so; a pod whose logs could not be measured has an error of its own.
 func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]PodDisk, error) {
 	out := map[types.UID]PodDisk{}
 	if s.cfg.Runtime == nil {
@@ -166,6 +169,9 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 			continue
 		}
 		if p, ok := s.running(&reading{}, o); ok {
+			if only == "" {
+				s.addEnded(&p, o)
+			}
 			pods, containers = append(pods, p), containers+len(p.containers)
 		}
 	}
@@ -179,26 +185,53 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 		for j := range p.containers {
 			c := &p.containers[j]
 			layer := layers[c.id]
-			measured := c.started
-			if at := layer.GetTimestamp(); at > 0 {
-				measured = time.Unix(0, at)
-			}
-			if !measured.IsZero() && (d.LayersAt.IsZero() || measured.Before(d.LayersAt)) {
+			if measured := c.measured(layer); !measured.IsZero() && (d.LayersAt.IsZero() || measured.Before(d.LayersAt)) {
 				d.LayersAt = measured
 			}
-			one := ContainerDisk{Name: c.name, Layer: layer.GetUsedBytes().GetValue()}
+			space := Space{layer.GetUsedBytes().GetValue(), layer.GetInodesUsed().GetValue()}
+			d.Layers.add(space)
+			if j > 0 && p.containers[j-1].name == c.name { // an earlier attempt, whose logs lie in the same directory
+				d.Containers[len(d.Containers)-1].Layer += space.Bytes
+				continue
+			}
 			logs, err := s.logSpace(ctx, p.ref.UID, c)
 			if err != nil {
 				d.NoLogs, d.Err = true, errors.Join(d.Err, fmt.Errorf("logs of container %q: %w", c.name, err))
 			}
-			one.Logs = logs.Bytes
-			d.Layers.add(Space{one.Layer, layer.GetInodesUsed().GetValue()})
 			d.Logs.add(logs)
-			d.Containers = append(d.Containers, one)
+			d.Containers = append(d.Containers, ContainerDisk{Name: c.name, Layer: space.Bytes, Logs: logs.Bytes})
 		}
 		out[p.ref.UID] = d
 	}
 	return out, layersErr
+}
+
+// addEnded adds the containers of a pod that do not run. Of the attempts of a container the newest comes first.
+func (s *Stats) addEnded(p *podReading, o *pod.Observed) {
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		if c.State == pod.StateRunning && o.Newest(c.Name) == c {
+			continue // running has added it
+		}
+		p.containers = append(p.containers, containerReading{
+			id: c.ID, name: c.Name, attempt: c.Attempt, started: c.StartedAt, ended: true, finished: c.FinishedAt, logDir: s.logDirOf(o, c.Name),
+		})
+	}
+	slices.SortStableFunc(p.containers, func(a, b containerReading) int { return strings.Compare(a.name, b.name) })
+}
+
+// measured returns since when the container may have written more than the runtime says about its layer; zero: it cannot have. A layer without a time
+// of its measurement was empty when the container started. A runtime may leave out a container that has ended, and then nothing more is ever known
+// about its layer.
+func (c *containerReading) measured(layer *runtimeapi.FilesystemUsage) time.Time {
+	at := c.started
+	if nanos := layer.GetTimestamp(); nanos > 0 {
+		at = time.Unix(0, nanos)
+	}
+	if c.ended && (layer == nil || !c.finished.IsZero() && !at.Before(c.finished)) {
+		return time.Time{}
+	}
+	return at
 }
 
 // layers asks the runtime for the writable layers of all containers, or of the containers of one pod, by container ID.

@@ -56,6 +56,7 @@ type Ranges struct {
 	taken map[types.UID]span
 	busy  map[types.UID]chan struct{} // pods whose file is being written or removed; the channel is closed when that has ended
 	bad   map[types.UID]error         // the errors of pods whose file could not be read
+	read  *reading                    // the load that runs; nil: none
 	next  uint64                      // ID at which the next search begins, so that a range that was just released is not used again at once
 }
 
@@ -83,6 +84,14 @@ func (r *Ranges) Load() error {
 	return r.load()
 }
 
+// reading is a load that runs.
+type reading struct {
+	done chan struct{} // closed at the end
+	err  error         // the result, after done
+	// touched has the pods whose range was given, written or released meanwhile: what was read of them may be old.
+	touched map[types.UID]bool
+}
+
 // Failing returns why no range can be given, or nil. It never waits for the disk.
 func (r *Ranges) Failing() error {
 	if err := r.failing.Load(); err != nil {
@@ -91,14 +100,32 @@ func (r *Ranges) Failing() error {
 	return nil
 }
 
-// load does the work of Load. The lock is held, so that no range is given while it runs.
+// load does the work of Load, or waits for the load that runs. The caller holds the lock, which is released meanwhile: a disk that hangs delays only
+// those that need what is read.
 func (r *Ranges) load() error {
-	pool, err := r.findPool()
+	if l := r.read; l != nil {
+		r.mu.Unlock()
+		<-l.done
+		r.mu.Lock()
+		return l.err
+	}
+	l := &reading{done: make(chan struct{}), touched: map[types.UID]bool{}}
+	for uid := range r.busy {
+		l.touched[uid] = true
+	}
+	r.read = l
+	r.mu.Unlock()
 	found, bad, lerr := r.find()
-	for uid := range r.busy { // the file is being written, so what was read may be old
+	pool, err := r.findPool()
+	r.mu.Lock()
+	for uid := range l.touched {
+		delete(found, uid)
 		if s, ok := r.taken[uid]; ok {
 			found[uid] = s
-			delete(bad, uid)
+		}
+		delete(bad, uid)
+		if e, ok := r.bad[uid]; ok {
+			bad[uid] = e
 		}
 	}
 	r.pool, r.err, r.taken, r.bad = pool, errors.Join(err, lerr), found, bad
@@ -106,12 +133,14 @@ func (r *Ranges) load() error {
 	for _, e := range bad {
 		errs = append(errs, e)
 	}
-	err = errors.Join(errs...)
+	l.err = errors.Join(errs...)
 	r.failing.Store(nil)
-	if err != nil {
-		r.failing.Store(&err)
+	if l.err != nil {
+		r.failing.Store(&l.err)
 	}
-	return err
+	r.read = nil
+	close(l.done)
+	return l.err
 }
 
 func (r *Ranges) findPool() (Pool, error) {
@@ -173,11 +202,14 @@ func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
 func (r *Ranges) rangeOf(uid types.UID) (span, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settled(uid)
-	if s, ok := r.taken[uid]; ok {
-		return s, nil
-	}
-	if r.cfg.RootDir != "" && (r.err != nil || len(r.bad) > 0) {
+	for {
+		r.settled(uid)
+		if s, ok := r.taken[uid]; ok {
+			return s, nil
+		}
+		if r.cfg.RootDir == "" || r.err == nil && len(r.bad) == 0 {
+			break
+		}
 		if err := r.load(); err != nil {
 			return span{}, fmt.Errorf("no user ID range is given while the range of another pod is unknown: %w", err)
 		}
@@ -204,6 +236,9 @@ func (r *Ranges) rangeOf(uid types.UID) (span, error) {
 func (r *Ranges) beside(uid types.UID, do func() error) error {
 	done := make(chan struct{})
 	r.busy[uid] = done
+	if r.read != nil {
+		r.read.touched[uid] = true
+	}
 	r.mu.Unlock()
 	err := do()
 	r.mu.Lock()
@@ -265,7 +300,7 @@ func (r *Ranges) Release(uid types.UID) error {
 	defer r.mu.Unlock()
 	r.settled(uid)
 	_, taken := r.taken[uid]
-	if !taken && r.bad[uid] == nil {
+	if !taken && r.bad[uid] == nil && r.read == nil { // a load that runs may find a range of the pod
 		return nil
 	}
 	if r.cfg.RootDir != "" {

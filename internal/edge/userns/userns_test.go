@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -286,5 +288,75 @@ func TestRangesAreWrittenBesideEachOther(t *testing.T) {
 	goOn <- nil
 	if a := <-answers; a.err != nil || a.first == 2*65536 {
 		t.Errorf("the second call: %v", a)
+	}
+}
+
+// While the ranges are read again after an error, and the disk takes its time, only pods that need a new range wait. What happened meanwhile to the
+// range of another pod counts, not what was read of it before.
+func TestTheDiskIsReadBesideOtherPods(t *testing.T) {
+	t.Parallel()
+	dir := root(t, "a", "b", "c", "new", "other")
+	path := func(uid string) string { return filepath.Join(dir, "pods", uid, fileName) }
+	for uid, from := range map[string]uint64{"a": 65536, "b": 2 * 65536, "c": 3 * 65536} {
+		if err := write(path(uid), span{from, from + 65536}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began, goOn := make(chan struct{}), make(chan error)
+	calls := 0
+	r := New(Config{RootDir: dir, Pool: func() (Pool, error) {
+		if calls++; calls > 1 {
+			began <- struct{}{}
+			return Pool{}, <-goOn
+		}
+		return Pool{}, errors.New("getsubids does not answer")
+	}})
+	if err := r.Load(); err == nil {
+		t.Fatal("loaded without a pool")
+	}
+	given := make(chan uint32, 2)
+	for _, uid := range []types.UID{"new", "other"} {
+		go func() {
+			f, _, err := r.Range(uid)
+			if err != nil {
+				t.Error(err)
+			}
+			given <- f
+		}()
+	}
+	<-began // the files have been read
+	beside := make(chan struct{})
+	go func() {
+		defer close(beside)
+		if f, _, err := r.Range("a"); err != nil || f != 65536 {
+			t.Errorf("the range of a pod that has one: from %d, %v", f, err)
+		}
+		if err := r.Release("b"); err != nil {
+			t.Error(err)
+		}
+		if err := r.Release("none"); err != nil {
+			t.Error(err)
+		}
+		if got := r.Pods(); len(got) != 2 {
+			t.Errorf("pods with a range: %q, want a and c", got)
+		}
+	}()
+	select {
+	case <-beside:
+	case <-time.After(20 * time.Second):
+		t.Error("pods that have a range wait for the disk")
+	}
+	goOn <- nil
+	<-beside
+	got := []uint32{<-given, <-given}
+	slices.Sort(got)
+	if !slices.Equal(got, []uint32{2 * 65536, 4 * 65536}) {
+		t.Errorf("new ranges from %d, want the one that was released and the first free one", got)
+	}
+	if _, err := os.Stat(path("b")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of a range that was released: %v", err)
+	}
+	if got := r.Pods(); len(got) != 4 || slices.Contains(got, "b") {
+		t.Errorf("pods with a range: %q, want all but b", got)
 	}
 }
