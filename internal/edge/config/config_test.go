@@ -217,7 +217,7 @@ func TestBad(t *testing.T) {
 			[]string{`unknown field evictionHrad (did you mean "evictionHard"?)`, `unknown field authentication.webhook.enable (did you mean "authentication.webhook.enabled"?)`}},
 		{"repeated field", "maxPods: 1\nmaxPods: 2\n", nil, []string{"c.yaml:4: maxPods: duplicate field, it is in line 3 already; remove one"}},
 		{"wrong type", "maxPods: many\n", nil, []string{`maxPods: expected a whole number, found the string "many"`}},
-		{"wrong duration", "syncFrequency: 5 minutes\n", nil, []string{"unknown unit"}},
+		{"wrong duration", "syncFrequency: 5 minutes\n", nil, []string{"is no duration: write a string with a number and its unit"}},
 		{"not a map", "- a\n", nil, []string{"not valid YAML"}},
 		{"sysctls of no namespace", "allowedUnsafeSysctls: [\"vm.*\"]\n", nil, []string{"allowedUnsafeSysctls (--allowed-unsafe-sysctls)", "are not known to be namespaced"}},
 		{"all sysctls", "allowedUnsafeSysctls: [\"*\"]\n", nil, []string{"allowedUnsafeSysctls (--allowed-unsafe-sysctls)"}},
