@@ -286,7 +286,7 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 		if at.first == never {
 			continue
 		}
-		acted := !in.stopped.IsZero() && stopped >= began+at.first && stopped <= began+at.last+d.looks(t)
+		acted := !in.stopped.IsZero() && d.mayAct(t, stopped, began+at.first, began+at.last)
 		if acted {
 			at = interval{stopped - began, stopped - began}
 		}
@@ -303,6 +303,22 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 		}
 	}
 	return all
+}
+
+// mayAct reports whether the agent of the trace may have stopped a container at the given time because of an event that happened between first and last.
+// Upstream's kubelet counts initialDelaySeconds from the whole second in which the container started, and acts on no other container while it waits
+// for a postStart hook or the end of a container.
+func (d *differ) mayAct(t *Trace, stopped, first, last time.Duration) bool {
+	last += d.looks(t)
+	if t == d.upstream {
+		first -= time.Second
+		for _, w := range slices.Concat(d.hookWaits(), d.stopWaits()) {
+			if w.from <= last && w.to > last {
+				last = w.to + d.looks(t)
+			}
+		}
+	}
+	return stopped >= first && stopped <= last
 }
 
 // beganNext returns when the agent started the next instance of a container; never: it did not.

@@ -233,8 +233,8 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classDeadProbed,
-		Why:    `"The kubelet restarts containers with an exponential back-off delay". Upstream's kubelet sees the end of a container up to a second late. If a liveness probe over the network fails in that second, the kubelet stops the container, which has already ended, and counts its next restart as the first. It even restarts a container with restartPolicy OnFailure that has completed.`,
-		Notice: "A container that exits again and again waits longer each time, whatever the result of its liveness probe is, and one that has completed is not restarted for a probe that came too late.",
+		Why:    `"The kubelet restarts containers with an exponential back-off delay". Upstream's kubelet sees the end of a container up to a second late. If a liveness or startup probe over the network fails in that second, the kubelet stops the container, which has already ended, and counts its next restart as the first. It even restarts a container with restartPolicy OnFailure that has completed.`,
+		Notice: "A container that exits again and again waits longer each time, whatever the result of its probes is, and one that has completed is not restarted for a probe that came too late.",
 	},
 	{
 		Class:  classHookForgotten,

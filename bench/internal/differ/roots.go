@@ -25,7 +25,7 @@ const (
 	classShorter        = "a deletion with a shorter grace period, or by force, cuts short a pod that is ending: only Wherry"
 	classEndsWithOne    = "sidecars get their time from the end of the last container that failed a probe, not from its failure: only Wherry"
 	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
-	classDeadProbed     = "a container that has ended is taken for one that fails its liveness probe, and restarted without a back-off: only upstream"
+	classDeadProbed     = "a container that has ended is taken for one that fails its liveness or startup probe, and restarted without a back-off: only upstream"
 	classStopForgotten  = "a container that failed its startup or liveness probe is still stopped after a restart of the agents: only Wherry"
 	classHookForgotten  = "a container whose postStart hook failed is still stopped after a restart of the agents: only Wherry"
 	classDebugsInTheEnd = "an ephemeral container is started while the last container ends for a failed probe: only Wherry"
@@ -199,8 +199,8 @@ func (d *differ) neverAgain() bool {
 		d.c.losesSandbox()
 }
 
-// runsAgain reports whether only Wherry ran a static pod again after its manifest was removed and written again. The pod had Succeeded or
-// Failed before, or its restartPolicy is not Always, so that it may end when the manifest is removed.
+// runsAgain reports whether only Wherry ran a static pod, or a container of it, again after its manifest was removed and written again. The pod had
+// Succeeded or Failed before, or its restartPolicy is not Always, so that it may end when the manifest is removed.
 func (d *differ) runsAgain() bool {
 	var removed, written bool
 	at := time.Duration(0)
@@ -215,7 +215,18 @@ func (d *differ) runsAgain() bool {
 	ended := func(s Seen) bool {
 		return d.mayEnd() || s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
 	}
-	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes() > d.upstream.sandboxes()
+	starts := func(t *Trace, name string) bool {
+		for _, in := range t.instances(name) {
+			if in.began.After(t.Created.Add(at)) {
+				return true
+			}
+		}
+		return false
+	}
+	return written && slices.ContainsFunc(d.upstream.Statuses, ended) &&
+		(d.wherry.sandboxes() > d.upstream.sandboxes() || slices.ContainsFunc(d.c.containers(), func(name string) bool {
+			return d.c.kind(name) == "main" && starts(d.wherry, name) && !starts(d.upstream, name)
+		}))
 }
 
 // ownPolicy reports whether the pod has restartPolicy Never, one of its containers has another restartPolicy of its own, and only Wherry
@@ -373,12 +384,15 @@ func (d *differ) hookForgotten() bool {
 }
 
 // deadProbed reports whether upstream's kubelet stopped a container that had just exited by itself, and then started it again. The cause is a
-// liveness probe over the network, which failed because nothing listened any more. Wherry did not stop the container, or it stopped it too late as
+// liveness or startup probe over the network, which failed because nothing listened any more. Wherry did not stop the container, or it stopped it too late as
 // well, but did not start it again for that reason.
 func (d *differ) deadProbed() bool {
 	for _, c := range d.upstream.Calls {
-		p := d.c.probe(c.Container, "liveness")
-		if c.Verb != "StopContainer" || !c.Late || p == nil || p.Exec != nil || !d.c.play(c.Container, c.Attempt%lifeAttempts).Exits {
+		overNetwork := slices.ContainsFunc([]string{"liveness", "startup"}, func(probe string) bool {
+			p := d.c.probe(c.Container, probe)
+			return p != nil && p.Exec == nil
+		})
+		if c.Verb != "StopContainer" || !c.Late || !overNetwork || !d.c.play(c.Container, c.Attempt%lifeAttempts).Exits {
 			continue
 		}
 		next, other := d.upstream.instances(c.Container)[c.Attempt+1], d.wherry.instances(c.Container)[c.Attempt+1]

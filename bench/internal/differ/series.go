@@ -33,6 +33,9 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	u, w = d.withoutOwnEnds(about, name, u, w)
 	d.excuse(excuseOwnEnd, before-len(u)-len(w))
 	before = len(u) + len(w)
+	u, w = d.withoutHurried(aspect, name, u, w)
+	d.excuse(excuseHurried, before-len(u)-len(w))
+	before = len(u) + len(w)
 	u = d.withoutWaits(u, values(wherry))
 	w = withoutPulls(w, values(upstream))
 	u, w = d.withoutUnknown(name, u, w)
@@ -72,6 +75,23 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 		}
 	}
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
+}
+
+// withoutHurried removes the readiness that only one agent reported of an instance that the other agent stopped within a second of its start. That agent
+// may have reported nothing of it.
+func (d *differ) withoutHurried(aspect, name string, u, w []string) (ours, theirs []string) {
+	if !strings.HasPrefix(aspect, "readiness") {
+		return u, w
+	}
+	without := func(values []string, other *Trace) []string {
+		all := other.instances(name)
+		return slices.DeleteFunc(slices.Clone(values), func(v string) bool {
+			var attempt uint32
+			n, _ := fmt.Sscanf(v, "%d ready=", &attempt)
+			return n == 1 && all[attempt] != nil && all[attempt].hurried()
+		})
+	}
+	return without(u, d.wherry), without(w, d.upstream)
 }
 
 // withoutBackOffs removes waits for a back-off from w (values that only Wherry reported) if such waits are a decided (intended)
