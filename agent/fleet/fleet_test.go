@@ -178,7 +178,7 @@ func TestScale(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.until(t, "6 are there", func(s fleet.Status) bool { return s.Settled() && s.Nodes.Ready == 6 })
-		if err := b.fleet.Scale("other", 6); err == nil || !strings.Contains(err.Error(), "the fleet has [node]") {
+		if err := b.fleet.Scale("other", 6); err == nil || !strings.Contains(err.Error(), "the fleet has node") {
 			t.Errorf("an unknown group: %v", err)
 		}
 		if err := b.fleet.Scale("", -1); err == nil {
