@@ -112,7 +112,7 @@ func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 	}
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if c.State != pod.StateRunning || o.Newest(c.Name) != c {
+		if !runs(o, c) {
 			continue
 		}
 		p.containers = append(p.containers, containerReading{
@@ -122,6 +122,11 @@ func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 	}
 	slices.SortFunc(p.containers, func(a, b containerReading) int { return strings.Compare(a.name, b.name) })
 	return p, p.sandbox.id != "" || len(p.containers) > 0
+}
+
+// runs reports whether a container runs and is the newest attempt of its name.
+func runs(o *pod.Observed, c *pod.Container) bool {
+	return c.State == pod.StateRunning && o.Newest(c.Name) == c
 }
 
 // logDirOf returns the directory of the logs of a container, of all its attempts.

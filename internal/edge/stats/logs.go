@@ -137,7 +137,7 @@ func (s *Stats) measureOldLogs(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if !shown(o, c) || !s.logs.old(o.Ref.UID, c.Name, s.cfg.Now()) {
+			if !runs(o, c) || !s.logs.old(o.Ref.UID, c.Name, s.cfg.Now()) {
 				continue
 			}
 			if _, err := s.logSpace(ctx, o.Ref.UID, &containerReading{name: c.Name, logDir: s.logDirOf(o, c.Name)}); err != nil {
@@ -145,11 +145,6 @@ func (s *Stats) measureOldLogs(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// shown reports whether the metrics show the logs of a container.
-func shown(o *pod.Observed, c *pod.Container) bool {
-	return c.State == pod.StateRunning && o.Newest(c.Name) == c
 }
 
 // measureLogs measures the logs of a container on disk, and keeps the result for LogSizes if the measurement is complete. With an error, it
@@ -175,7 +170,7 @@ func (s *Stats) LogSizes() (out []ContainerLogs) {
 	for _, o := range pods {
 		for i := range o.Containers {
 			c := &o.Containers[i]
-			if !shown(o, c) {
+			if !runs(o, c) {
 				continue
 			}
 			size, ok := s.logs.last[s.logs.key(o.Ref.UID, c.Name)]

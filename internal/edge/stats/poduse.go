@@ -210,7 +210,7 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 func (s *Stats) addEnded(p *podReading, o *pod.Observed) {
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if c.State == pod.StateRunning && o.Newest(c.Name) == c {
+		if runs(o, c) {
 			continue // running has added it
 		}
 		p.containers = append(p.containers, containerReading{

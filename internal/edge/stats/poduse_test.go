@@ -54,12 +54,12 @@ func TestPodDisksOfContainersThatHaveEnded(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %d bytes of layers, measured at %v, and %d of logs", name, web, err, tt.bytes, tt.at, tt.logs)
 		}
 		named := slices.ContainsFunc(web.Containers, func(c ContainerDisk) bool {
-			return c.Name == "main" && c.Layer+c.Logs == tt.bytes-runs(tt.containers)+111
+			return c.Name == "main" && c.Layer+c.Logs == tt.bytes-running(tt.containers)+111
 		})
 		if !named {
 			t.Errorf("%s: the container is not among %+v", name, web.Containers)
 		}
-		if limited, err := s.PodDisks(t.Context(), webUID); err != nil || limited[webUID].Layers.Bytes != runs(tt.containers) {
+		if limited, err := s.PodDisks(t.Context(), webUID); err != nil || limited[webUID].Layers.Bytes != running(tt.containers) {
 			t.Errorf("%s: for limits %+v, %v", name, limited, err)
 		}
 		if _, ended := got["2"]; ended {
@@ -68,8 +68,8 @@ func TestPodDisksOfContainersThatHaveEnded(t *testing.T) {
 	}
 }
 
-// runs returns how many of the containers run. Each of them has a layer of one byte.
-func runs(containers []pod.Container) (n uint64) {
+// running returns how many of the containers run. Each of them has a layer of one byte.
+func running(containers []pod.Container) (n uint64) {
 	for i := range containers {
 		if containers[i].State == pod.StateRunning {
 			n++
