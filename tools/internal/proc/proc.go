@@ -76,7 +76,7 @@ func Find(pidFile string) (Process, bool) {
 	return p, p.Alive()
 }
 
-// Alive reports whether the process still runs. A zombie counts as ended.
+// Alive reports whether the process still runs. A zombie counts as ended when the last of its threads has ended: only then are its files closed.
 func (p Process) Alive() bool {
 	now, err := lookup(p.PID)
 	return err == nil && now == p
@@ -154,7 +154,11 @@ func lookup(pid int) (Process, error) {
 	}
 	// The name of the program is in parentheses and may contain any character, even parentheses.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+	if len(fields) < 20 {
+		return Process{}, os.ErrProcessDone
+	}
+	state, threads := fields[0], fields[17]
+	if state == "X" || state == "Z" && threads == "1" {
 		return Process{}, os.ErrProcessDone
 	}
 	start, err := strconv.ParseUint(fields[19], 10, 64)
