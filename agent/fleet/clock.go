@@ -117,15 +117,24 @@ func (c *clock) at(t time.Time) *setting {
 	return &(*all)[i-1]
 }
 
-// set sets the clock at the instant now, as these faults make it; none: right again. since are the instants when the faults began. The caller holds
+// set sets the clock at the instant now, as these faults make it together; none: right again. Together they have the bounds of one: with two that lose half an
+// hour in an hour the clock would stand still, and with three it would go back. since are the instants when the faults began. The caller holds
 // the fleet's lock.
 func (c *clock) set(now time.Time, faults []activeSkew) {
-	next := setting{from: now}
+	next, hours := setting{from: now}, 0.0
 	for _, f := range faults {
 		one := setting{from: f.since, offset: f.Offset, drift: f.Drift}
 		next.offset += one.ahead(now)
+		hours += one.ahead(now).Hours()
 		next.drift += f.Drift
 	}
+	switch most := maxOffset.Hours(); { // the sum of many offsets may be too large for a Duration
+	case hours > most:
+		next.offset = maxOffset
+	case hours < -most:
+		next.offset = -maxOffset
+	}
+	next.drift = max(-maxDrift, min(next.drift, maxDrift))
 	var all []setting
 	if old := c.settings.Load(); old != nil {
 		all = append(all, *old...)

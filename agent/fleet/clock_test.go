@@ -50,6 +50,28 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// Several faults together make no clock that stands still, goes back or is ahead by more than one fault can make it.
+func TestClockWithManyFaults(t *testing.T) {
+	t.Parallel()
+	var c clock
+	begin := time.Now()
+	var faults []activeSkew
+	for range 40 {
+		faults = append(faults, activeSkew{Skew{Offset: maxOffset, Drift: -maxDrift}, begin})
+	}
+	c.set(begin, faults)
+	now, later := c.Shows(begin), c.Shows(begin.Add(time.Hour))
+	if ahead := now.Sub(begin.Round(0)); ahead != maxOffset {
+		t.Errorf("the clock is ahead by %s, want %s", ahead, maxOffset)
+	}
+	if passed := later.Sub(now); passed != time.Hour-maxDrift {
+		t.Errorf("in an hour, %s pass on the clock, want %s", passed, time.Hour-maxDrift)
+	}
+	if at := c.Instant(later).Sub(begin.Round(0)).Round(time.Millisecond); at != time.Hour {
+		t.Errorf("the clock shows this time after %s, want an hour", at)
+	}
+}
+
 // A skew that no clock can have is refused, and described for people.
 func TestSkew(t *testing.T) {
 	t.Parallel()

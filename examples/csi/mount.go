@@ -75,7 +75,7 @@ func makeFileSystem(ctx context.Context, fsType, device, half string) error {
 	if _, err := tool(ctx, "mkfs."+fsType, "-q", force, device); err != nil {
 		return err
 	}
-	return os.Remove(half)
+	return erase(half) // not only os.Remove: if the file came back after a power cut, the next staging would delete what the pod has written
 }
 
 // growUnmounted makes the ext4 of a device as large as the device, before it is mounted: unlike grow, that needs no capability. It repairs the file system

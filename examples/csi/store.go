@@ -170,12 +170,24 @@ func touch(path string) error {
 		return err
 	}
 	defer file.Close()
-	dir, err := os.Open(filepath.Dir(path))
+	return errors.Join(file.Sync(), syncDirectory(filepath.Dir(path)))
+}
+
+// erase removes a file, which does not come back after a power cut.
+func erase(path string) error {
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	return syncDirectory(filepath.Dir(path))
+}
+
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return errors.Join(file.Sync(), dir.Sync())
+	return dir.Sync()
 }
 
 // remove deletes a volume and its data. The record goes last, so that a removal that was interrupted can be repeated.

@@ -316,7 +316,7 @@ func TestPluginsThatMisbehave(t *testing.T) {
 		"wrong kind":    {`echo '{"kind":"hunter2","apiVersion":"credentialprovider.kubelet.k8s.io/v1"}'`, "is not a CredentialProviderResponse"},
 		"wrong version": {`echo '{"kind":"CredentialProviderResponse","apiVersion":"hunter2/v1"}'`, "configured to speak"},
 		"no cache key":  {answering(`"cacheKeyType":"hunter2"`), "none of Image, Registry and Global"},
-		"bad place":     {answering(`"cacheKeyType":"Image","auth":{"%zz":{"password":"hunter2"}}`), "not a registry"},
+		"bad place":     {answering(`"cacheKeyType":"Image","auth":{"hunter2%zz":{"password":"hunter2"}}`), "none of them for a registry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -337,6 +337,16 @@ func TestPluginsThatMisbehave(t *testing.T) {
 				t.Errorf("%d credentials of the other plugin, want 1", len(got))
 			}
 		})
+	}
+}
+
+// Credentials for what is no registry do not affect the other ones of an answer.
+func TestCredentialsForNoRegistryAreLeftOut(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, answering(`"cacheKeyType":"Image","auth":{"%zz":{"password":"1"},"https://":{"password":"2"},"a.example.com/x":{"username":"u","password":"3"}}`), "")
+	got, err := s.load().Credentials(t.Context(), nil, "a.example.com/x")
+	if err != nil || len(got) != 1 || got[0].Password != "3" {
+		t.Errorf("%+v, %v, want the one for a.example.com", got, err)
 	}
 }
 

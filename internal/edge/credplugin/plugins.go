@@ -212,23 +212,30 @@ func (p *Plugins) run(ctx context.Context, one *plugin, of *v1.Pod, who *identit
 	if err != nil {
 		return nil, err
 	}
+	if unused := len(response.Auth) - len(got); unused > 0 {
+		p.cfg.Log.Warn("a credential provider plugin returned credentials for what is no registry with an optional port and path; they are not used", "plugin", one.Name, "repository", repository, "credentials", unused)
+	}
 	p.keep(one, who, repository, response, got)
 	return got, nil
 }
 
 // credentialsOf returns the credentials in an answer, in the order of pullaccess.Pattern.Compare, so that the same answer always
-// gives the same list.
+// gives the same list. As with upstream's kubelet, an entry that is for no registry is left out and does not affect the others. No text of an entry may get into an
+// error.
 func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity, one *plugin) ([]pullaccess.PluginCredential, error) {
 	var got []pullaccess.PluginCredential
 	for pattern, auth := range response.Auth {
-		at, err := pullaccess.ParsePattern(pattern)
-		if err != nil {
-			return nil, fmt.Errorf("it returned credentials for %q: %w", pattern, err)
-		}
 		if who.token != "" && auth.Password == who.token && one.TokenAttributes.CacheType != kubeletv1.TokenServiceAccountTokenCacheType {
 			return nil, errors.New("it returned the service account's token as the password: that needs tokenAttributes.cacheType: Token")
 		}
+		at, err := pullaccess.ParsePattern(pattern)
+		if err != nil {
+			continue
+		}
 		got = append(got, pullaccess.PluginCredential{Pattern: at, Username: auth.Username, Password: auth.Password, Account: who.account})
+	}
+	if len(response.Auth) > 0 && len(got) == 0 {
+		return nil, errors.New("it returned credentials, but none of them for a registry with an optional port and path")
 	}
 	slices.SortFunc(got, func(a, b pullaccess.PluginCredential) int { return a.Pattern.Compare(b.Pattern) })
 	return got, nil

@@ -54,17 +54,22 @@ func (s *Stats) LayerDir() string {
 func (s *Stats) Run(ctx context.Context) error {
 	wanted := s.logs.listen()
 	s.imageMounts(ctx)
-	for wait := time.Second; ; {
-		var again <-chan time.Time // nil: the runtime has answered
-		if s.mounts.Load() == nil {
+	var again <-chan time.Time // nil: the runtime has answered
+	wait := time.Second
+	for {
+		// The timer goes on during a measurement of logs: scrapes that come as often as it fires must not put it off for ever.
+		switch known := s.mounts.Load() != nil; {
+		case known:
+			again = nil
+		case again == nil:
 			again = time.After(wait)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-again:
+			again, wait = nil, min(2*wait, time.Minute)
 			s.imageMounts(ctx)
-			wait = min(2*wait, time.Minute)
 		case <-wanted:
 			s.measureOldLogs(ctx)
 		}

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -158,6 +160,64 @@ func TestAScrapeLetsTheLogsBeMeasured(t *testing.T) {
 		time.Sleep(time.Hour)
 		scrape(0, 3)
 		scrape(3, 0)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// silentFs is a runtime that does not say where its images are until answers is set. It counts how often it is asked.
+type silentFs struct {
+	*runtimeStub
+	answers bool
+	asked   int
+}
+
+func (s *silentFs) ImageFsInfo(ctx context.Context, r *runtimeapi.ImageFsInfoRequest, opts ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
+	if s.asked++; !s.answers {
+		return nil, errors.New("not ready")
+	}
+	return s.runtimeStub.ImageFsInfo(ctx, r, opts...)
+}
+
+// lazyDisk is a disk on which it takes a moment to find out that there are no logs.
+type lazyDisk struct{ disk }
+
+func (lazyDisk) UntrustedDiskUsage(context.Context, string, int) (bytes, inodes uint64, err error) {
+	time.Sleep(200 * time.Millisecond)
+	return 0, 0, fs.ErrNotExist
+}
+
+// Scrapes that let the logs be measured once a minute do not keep Run from asking the runtime again, once a minute, where images and layers are.
+func TestScrapesDoNotPutOffTheQuestionAboutLayers(t *testing.T) {
+	t.Parallel()
+	root := hostV1(t)
+	synctest.Test(t, func(t *testing.T) {
+		stub := &silentFs{runtimeStub: (&runtimeStub{}).main(1, at(0))}
+		s := newStats(t, func(c *Config) {
+			c.Disk, c.HostRoot, c.Runtime, c.Images, c.Now = lazyDisk{}, root, stub, stub, time.Now
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		scrape := func(times int) {
+			for range times {
+				s.LogSizes()
+				time.Sleep(15 * time.Second)
+			}
+		}
+		scrape(20)
+		before := stub.asked
+		scrape(40)
+		if n := stub.asked - before; n < 8 {
+			t.Errorf("in 10 minutes, the runtime was asked %d times", n)
+		}
+		stub.answers = true
+		scrape(8)
+		if s.LayerDir() == "" {
+			t.Error("two minutes after the runtime began to answer, the directory of the layers is not known")
+		}
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

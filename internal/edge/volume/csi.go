@@ -64,11 +64,11 @@ func (v *Volumes) driver(name string, uid types.UID, what string) (Driver, error
 }
 
 // DriverRegistered must be called after a driver has registered: the work on the pods and on the staged volumes that wait for it is tried
-// again. It may have been away for long, so the node also looks which of its mounted volumes have grown.
+// again. It may have been away for long, or be a newer one, so the node also looks which of its mounted volumes have grown.
 func (v *Volumes) DriverRegistered(name string) {
 	v.wake(waitDriver + name)
 	v.stagings.hasten(name)
-	v.visits.hasten(name)
+	v.visits.registered(name, v.asksHealth(&bound{Kind: kindCSI, Driver: name}))
 }
 
 const waitDriver = "driver/"

@@ -69,6 +69,7 @@ type csiFixture struct {
 	serves  string // the driver serves this name, too; "": only driverName
 	seLinux *volume.SELinux
 	health  bool          // the node asks for the condition of volumes
+	socket  string        // where the driver answers
 	changed chan struct{} // receives a value after each call of the driver, each operation and each change of InUse
 
 	ops        operations
@@ -140,7 +141,8 @@ func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 		AttachRequired: ptr(false), PodInfoOnMount: ptr(true), FSGroupPolicy: ptr(storagev1.FileFSGroupPolicy),
 		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral},
 	}}
-	f.register(t, filepath.Join(dir, "csi.sock"))
+	f.socket = filepath.Join(dir, "csi.sock")
+	f.register(t, f.socket)
 	f.Volumes = f.restart()
 	t.Cleanup(func() {
 		f.driver.SetFault("NodeUnpublishVolume", nil)

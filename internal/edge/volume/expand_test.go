@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -263,6 +264,60 @@ func TestDriverThatIsBackDuringAVisit(t *testing.T) {
 	f.await(t, func() bool { return f.claims.said("d") == "2Gi " })
 	cancel()
 	join()
+}
+
+// A newer driver may be able to expand volumes that the older one could not: when it registers, the node expands those that are mounted.
+func TestDriverThatIsBackCanExpand(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.disk("d", v1.ReadWriteOnce)
+	setUp(t, f.fixture, podOf("a", claim("v", "d", false)))
+	f.visit(t)
+	if n := f.Visits(); n != 0 {
+		t.Errorf("%d volumes are visited whose driver cannot expand", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	join := f.Begin(ctx)
+	f.claims.grown("d", true)
+	f.registeredDriver().Close()
+	f.driver.SetExpand(true)
+	f.register(t, f.socket)
+	f.DriverRegistered(driverName)
+	within, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	for f.claims.said("d") != "2Gi " {
+		select {
+		case <-f.changed:
+		case <-within.Done():
+			t.Fatalf("not expanded: the driver was asked %d times", f.driver.Count("NodeExpandVolume"))
+		}
+	}
+	cancel()
+	join()
+	if n := f.Visits(); n != 1 {
+		t.Errorf("%d volumes are visited", n)
+	}
+}
+
+// An agent that starts again may set up its pods before their driver has registered. From then on it asks the driver for the condition of the volumes.
+func TestConditionOfVolumesAfterARestart(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: 100}}, Condition: &csi.VolumeCondition{Abnormal: true, Message: "broken"}})
+	f.health = true
+	p := podOf("a", vol("v", v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driverName}}))
+	setUp(t, f.fixture, p)
+	back := f.away()
+	f.Volumes = f.restart()
+	setUp(t, f.fixture, p)
+	if n := f.Visits(); n != 0 {
+		t.Errorf("%d volumes are visited while the driver is away", n)
+	}
+	back()
+	if n := f.Visits(); n != 1 {
+		t.Fatalf("%d volumes are visited to ask for their condition, want 1", n)
+	}
+	f.visit(t)
+	f.await(t, func() bool { return f.driver.Count("NodeGetVolumeStats") == 1 })
 }
 
 // If a driver cannot expand a volume that is in use, the node asks it only once for a mounted volume.

@@ -24,8 +24,8 @@ const (
 // measures has the last measurements of persistent volumes.
 type measures struct {
 	mu sync.Mutex
-	// flying has the numbers of measurements in flight, by source: the driver of a volume or, without one, its kind. So the mounts of a dead file server do
-	// not keep the volumes of a driver from being measured.
+	// flying has the numbers of measurements in flight, by source (sourceOf). So the mounts of a dead file server do not keep the volumes of a driver from
+	// being measured.
 	flying map[string]int
 	pods   map[types.UID]map[string]*measure // by pod and volume name
 }
@@ -37,7 +37,9 @@ type measure struct {
 	err   error         // the error of the last measurement
 	at    time.Time     // when the last measurement began
 	done  chan struct{} // closed when the measurement in flight ends; nil: no measurement is in flight
-	wrong string        // the event's text about the volume's abnormal condition; "": the condition is normal or not known
+	// source is the source as which flying counts the measurement. It is "" until the volume's record was read.
+	source string
+	wrong  string // the event's text about the volume's abnormal condition; "": the condition is normal or not known
 }
 
 // PersistentUsage returns how full the persistent volumes of a pod are: CSI volumes whose driver has the capability GET_VOLUME_STATS,
@@ -99,34 +101,34 @@ func (v *Volumes) measured(p *v1.Pod, names []string) (all []Usage, err error) {
 func (v *Volumes) measure(uid types.UID, volume, claim string) (first <-chan struct{}) {
 	ms := &v.measures
 	ms.mu.Lock()
-	old := ms.of(uid, volume).old()
-	ms.mu.Unlock()
-	if !old {
-		return nil
-	}
-	b, err := v.readRecord(uid, volume)
-	source := string(b.Kind)
-	if b.Kind == kindCSI {
-		source += "^" + b.Driver
-	}
-	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	m := ms.of(uid, volume)
-	if !m.old() || ms.flying[source] >= maxMeasuring {
+	if m.done != nil || time.Since(m.at) < usageTTL || ms.flying[m.source] >= maxMeasuring {
 		return nil
 	}
-	ms.flies(source, 1)
+	ms.flies(m.source, 1)
+	before := m.at
 	m.at, m.done = time.Now(), make(chan struct{})
 	done, known := m.done, m.known
 	go func() {
-		u, ok, err := v.measureNow(uid, &b, err)
-		if ok {
-			v.tellHealth(uid, volume, m, u.Health)
+		b, read := v.readRecord(uid, volume) // here, because the disk may hang
+		var u Usage
+		ok, err := false, error(nil)
+		began := ms.moves(m, sourceOf(&b))
+		if began {
+			if u, ok, err = v.measureNow(uid, &b, read); ok {
+				v.tellHealth(uid, volume, m, u.Health)
+			}
 		}
 		ms.mu.Lock()
 		defer ms.mu.Unlock()
-		ms.flies(source, -1)
-		m.done, m.err = nil, err
+		ms.flies(m.source, -1)
+		m.done = nil
+		if began {
+			m.err = err
+		} else {
+			m.at = before
+		}
 		if ok {
 			u.Name, u.Claim = volume, claim
 			m.last, m.known = u, true
@@ -134,9 +136,34 @@ func (v *Volumes) measure(uid types.UID, volume, claim string) (first <-chan str
 		close(done)
 	}()
 	if known {
-		return nil // callers use the last result until the new measurement is done
+		return nil
 	}
 	return done
+}
+
+// sourceOf returns the source of measurements of a volume: its driver or, without one, its kind.
+func sourceOf(b *bound) string {
+	if b.Kind == kindCSI {
+		return string(b.Kind) + "^" + b.Driver
+	}
+	return string(b.Kind)
+}
+
+// moves counts the measurement m in flight for another source than before, because its volume's record names that one. It returns false if that source has
+// too many measurements in flight.
+func (ms *measures) moves(m *measure, source string) bool {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if source == m.source {
+		return true
+	}
+	if ms.flying[source] >= maxMeasuring {
+		return false
+	}
+	ms.flies(m.source, -1)
+	m.source = source
+	ms.flies(source, 1)
+	return true
 }
 
 // of returns the state of a volume's measurement, which it makes if there is none. The lock is held.
@@ -154,9 +181,6 @@ func (ms *measures) of(uid types.UID, volume string) *measure {
 	}
 	return m
 }
-
-// old reports whether a measurement may begin: none is in flight, and the last one is old.
-func (m *measure) old() bool { return m.done == nil && time.Since(m.at) >= usageTTL }
 
 // flies counts a measurement of a source that begins (1) or has ended (-1). The lock is held.
 func (ms *measures) flies(source string, n int) {

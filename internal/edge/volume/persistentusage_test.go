@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -220,4 +221,41 @@ func TestDeadMountsDelayNoOtherSource(t *testing.T) {
 	if list, err := v.PersistentUsage(t.Context(), alive); len(list) != 1 || err != nil {
 		t.Errorf("of a driver that answers: %+v, %v", list, err)
 	}
+}
+
+// deadRecords is a disk on which reading a record hangs.
+type deadRecords struct {
+	volume.Disk
+	asked   chan struct{}
+	release chan struct{}
+}
+
+func (d deadRecords) ReadFile(path string) ([]byte, error) {
+	d.asked <- struct{}{}
+	<-d.release
+	return d.Disk.ReadFile(path)
+}
+
+// If the disk of the records hangs, a scrape waits a second, as for a dead mount, and not for ever.
+func TestUsageWhenTheDiskOfTheRecordsHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := deadRecords{Disk: &volume.MemoryDisk{}, asked: make(chan struct{}, 10), release: make(chan struct{})}
+		v := volume.New(volume.Config{RootDir: "/root", Host: hostfs.Host{}, Disk: d})
+		p := aPod(claim("v", "c", false))
+		for range 3 {
+			began := time.Now()
+			if list, err := v.PersistentUsage(t.Context(), p); len(list) != 0 || err != nil {
+				t.Errorf("%+v, %v", list, err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("the caller waited %s", took)
+			}
+		}
+		if n := len(d.asked); n != 1 {
+			t.Errorf("the record was read %d times at once", n)
+		}
+		close(d.release)
+		synctest.Wait()
+	})
 }

@@ -31,17 +31,20 @@ type visit struct {
 	uid               types.UID
 	volume, key       string
 	republish, expand bool
+	grows             bool // the volume is expanded when its driver can do that; expand is false while the driver cannot
 	health            bool // ask the driver for the volume's condition
 	again             bool // during the visit something has happened that it may have missed: the next visit follows at once
+	over              bool // the volume needs no visit for now, and is not in the heap
 }
 
 // add makes Begin visit a mounted volume from now on, if it is a CSI or local volume that may grow, whose driver requires republishing, or
 // whose condition the node asks for (health).
 func (s *visits) add(uid types.UID, volume string, b *bound, health bool) {
-	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: b.Claim != "", health: health}
-	if b.Kind != kindCSI && b.Kind != kindLocal || !one.republish && !one.expand && !one.health {
+	if b.Kind != kindCSI && b.Kind != kindLocal {
 		return
 	}
+	grows := b.Claim != ""
+	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: grows, grows: grows, health: health, over: true}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byPod == nil {
@@ -52,14 +55,28 @@ func (s *visits) add(uid types.UID, volume string, b *bound, health bool) {
 	}
 	if have := s.byPod[uid][volume]; have != nil && have.key == one.key {
 		have.republish, have.health = one.republish, one.health
-		return
-	} else if have != nil {
-		s.heap.Remove(have)
+		one = have
+	} else {
+		if have != nil {
+			s.heap.Remove(have)
+		}
+		s.byPod[uid][volume] = one
 	}
-	s.byPod[uid][volume] = one
-	s.heap.Put(one, time.Now().Add(visitEvery))
+	s.begin(one, time.Now().Add(visitEvery))
+}
+
+// begin puts a volume that had no visits into the heap, if it needs them. It is called with the lock held.
+func (s *visits) begin(one *visit, at time.Time) {
+	if !one.over || !one.needed() {
+		return
+	}
+	one.over = false
+	s.heap.Put(one, at)
 	s.wake()
 }
+
+// needed reports whether there is something to do in visits of the volume.
+func (one *visit) needed() bool { return one.expand || one.republish || one.health }
 
 // forget ends the visits of a pod's volumes.
 func (s *visits) forget(uid types.UID) {
@@ -78,20 +95,27 @@ func (s *visits) refused(uid types.UID, b *bound) {
 	defer s.mu.Unlock()
 	for _, one := range s.byPod[uid] {
 		if one.key == b.key() {
-			one.expand = false
+			one.expand, one.grows = false, false
 		}
 	}
 }
 
-// hasten makes the next visits of the volumes of a CSI driver begin at once, if they check the size.
-func (s *visits) hasten(driver string) {
+// registered is called when a CSI driver has registered. health says whether the node asks it for the condition of volumes. The volumes that the driver may
+// expand are visited at once. It may be a newer driver, so this includes those that it could not expand before.
+func (s *visits) registered(driver string, health bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := func(one *visit) bool { return one.expand && strings.HasPrefix(one.key, driver+"^") }
-	s.heap.Hasten(time.Now(), of)
+	now := time.Now()
+	of := func(one *visit) bool { return strings.HasPrefix(one.key, driver+"^") }
+	s.heap.Hasten(now, func(one *visit) bool { return of(one) && one.grows })
 	for _, volumes := range s.byPod {
 		for _, one := range volumes {
-			one.again = one.again || of(one) && !one.Waits()
+			if !of(one) {
+				continue
+			}
+			one.expand, one.health = one.grows, health
+			one.again = one.again || one.grows && !one.over && !one.Waits()
+			s.begin(one, now)
 		}
 	}
 	s.wake()
@@ -127,14 +151,15 @@ func (s *visits) done(was *visit, expand bool) {
 	if one == nil || one.key != was.key || one.Waits() {
 		return
 	}
-	if one.expand = one.expand && expand; !one.expand && !one.republish && !one.health {
-		return
-	}
 	next := time.Now()
-	if !one.again {
+	if !one.again { // otherwise a driver has registered since then, which may be able to expand
+		one.expand = one.expand && (expand || !was.expand)
 		next = next.Add(visitEvery)
 	}
 	one.again = false
+	if one.over = !one.needed(); one.over {
+		return
+	}
 	s.heap.Put(one, next)
 	s.wake()
 }

@@ -258,15 +258,21 @@ const (
 
 // forSpace removes images until enough space is free. Images share layers, so the file system is measured after each.
 func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before *pressure.Observation, remove func(evict.Image, string), out *freed) error {
-	gained, had := int64(0), out.bytes
+	gained := int64(0)
+	measure := func() {
+		if before != nil {
+			gained = c.gained(ctx, before, gained, plan.Free, out.bytes >= uint64(plan.Free)) //nolint:gosec // Free is positive
+		}
+	}
+	if out.images > 0 { // those that were removed for their age may have been enough
+		measure()
+	}
 	for _, i := range plan.ForSpace {
 		if ctx.Err() != nil || gained >= plan.Free {
 			break
 		}
 		remove(i, evict.ReasonSpace)
-		if before != nil {
-			gained = c.gained(ctx, before, gained, plan.Free, out.bytes-had >= uint64(plan.Free)) //nolint:gosec // Free is positive
-		}
+		measure()
 	}
 	if before == nil || gained >= plan.Free || ctx.Err() != nil {
 		return nil

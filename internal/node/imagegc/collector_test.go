@@ -150,6 +150,25 @@ func TestCollectForSpace(t *testing.T) {
 	})
 }
 
+// If the images that were removed for their age have made enough room, no other image is removed for space.
+func TestNoImageIsRemovedForSpaceThatOldImagesHaveMade(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{other: 100}
+		n.add("ancient", 300)
+		n.add("recent", 500)
+		n.pods = []*v1.Pod{{Spec: v1.PodSpec{Containers: []v1.Container{{Image: "recent:1"}}}}}
+		c := n.collector("", func(cfg *Config) { cfg.Policy.MaxAge = time.Hour })
+		c.Collect(t.Context()) // lists both images; recent is in use until the next collection
+		time.Sleep(61 * time.Minute)
+		n.pods, n.late = nil, time.Second
+		c.Collect(t.Context())
+		if got := n.left(); got != "recent" {
+			t.Errorf("left: %q, want recent: the removal of ancient was enough", got)
+		}
+	})
+}
+
 // An event says how full the disk is and what failed. An image that cannot be removed does not prevent the removal of others.
 func TestCollectThatFails(t *testing.T) {
 	t.Parallel()

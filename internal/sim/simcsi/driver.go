@@ -172,6 +172,13 @@ func (d *Driver) SetMaxVolumes(n int64) {
 	d.cfg.MaxVolumes = n
 }
 
+// SetExpand replaces Config.Expand, as a newer version of the driver would.
+func (d *Driver) SetExpand(can bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cfg.Expand = can
+}
+
 // SetCondition replaces Config.Condition, which must not have been nil.
 func (d *Driver) SetCondition(c *csi.VolumeCondition) {
 	d.mu.Lock()
