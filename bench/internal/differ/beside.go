@@ -110,6 +110,7 @@ const (
 	classWaitsInNextLife   = "a container of a static pod that comes back waits for its init containers, instead of showing how it ended before: only Wherry"
 	classReadySooner       = "a container that exits after a few seconds is ready before: only Wherry"
 	classFailedAtOnce      = "the mirror of a static pod that is out of time is Failed before its containers have ended: only upstream"
+	classLostInNextLife    = "the sandbox of a static pod's next life is lost before upstream's kubelet has made it: only Wherry makes another"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 

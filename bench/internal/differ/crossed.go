@@ -282,7 +282,7 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 		}
 	}
 	for _, probe := range []string{"startup", "liveness"} {
-		at, maybe := d.c.kills(name, probe, p)
+		at, maybe := d.killsBeside(t, name, probe, p, began)
 		if at.first == never {
 			continue
 		}
@@ -303,6 +303,29 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 		}
 	}
 	return all
+}
+
+// killsBeside is Case.kills for the instance that the agent of the trace started at the time began, counted from the pod's first sandbox. An agent that is
+// restarted meanwhile counts the failures of the probe anew, so the probe may succeed before there are enough.
+func (d *differ) killsBeside(t *Trace, name, probe string, p Play, began time.Duration) (at interval, maybe bool) {
+	at, maybe = d.c.kills(name, probe, p)
+	if at.first == never {
+		return at, maybe
+	}
+	first, until := d.c.fails(name, probe, p)
+	for _, down := range t.Downs {
+		from, to := down.From.Sub(t.Created)-began, down.To.Sub(t.Created)-began
+		if to < first.first || from > at.last {
+			continue
+		}
+		more := d.c.threshold(d.c.probe(name, probe))
+		if from < at.first {
+			at.first = max(at.first, to+more)
+		}
+		at.last = max(at.last, to+probed+d.looks(t)+more)
+		maybe = maybe || at.last >= until
+	}
+	return at, maybe
 }
 
 // mayAct reports whether the agent of the trace may have stopped a container at the given time because of an event that happened between first and last.

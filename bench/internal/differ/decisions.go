@@ -441,6 +441,11 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
+		Class:  classLostInNextLife,
+		Why:    "As for the start of the containers of the next life: upstream's kubelet makes its sandbox ten seconds later or more.",
+		Notice: "As above.",
+	},
+	{
 		Class:  "time of StartContainer of main, of a static pod whose manifest comes back: upstream is later",
 		Why:    "The pod begins anew, and with it the back-off of its containers. Upstream's kubelet takes the end of the life before for a crash.",
 		Notice: "A static pod whose manifest was removed and put back does not wait for what its last life did.",

@@ -229,6 +229,30 @@ func (d *differ) runsAgain() bool {
 		}))
 }
 
+// lostInNextLife returns how often the sandbox of a static pod whose manifest was changed was lost when Wherry had made it again, and upstream's kubelet not
+// yet.
+func (d *differ) lostInNextLife() (n int) {
+	written := d.written()
+	if d.c.Kind != Static || written == 0 {
+		return 0
+	}
+	again := func(t *Trace) time.Duration { // when the agent made the sandbox of the next life
+		for _, c := range t.Calls {
+			if at := c.At.Sub(t.Created); c.Verb == "RunPodSandbox" && at >= written {
+				return at
+			}
+		}
+		return never
+	}
+	upstream, wherry := again(d.upstream), again(d.wherry)
+	for _, a := range d.c.Acts {
+		if a.Do == LoseSandbox && a.At > wherry && a.At < upstream {
+			n++
+		}
+	}
+	return n
+}
+
 // ownPolicy reports whether the pod has restartPolicy Never, one of its containers has another restartPolicy of its own, and only Wherry
 // replaced the lost sandbox.
 func (d *differ) ownPolicy() bool {

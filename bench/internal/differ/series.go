@@ -69,7 +69,7 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasSuffix(v, "BackOff") }) {
 			aspect = strings.TrimSuffix(aspect, " while the pod ends")
 		}
-		if len(u) == 0 && (tellsOfEnds(aspect, w) || d.initEndsInTheEnd(aspect, w)) {
+		if len(u) == 0 && (tellsOfEnds(aspect, w) || d.initEndsInTheEnd(aspect, w)) || len(w) == 0 && d.countsEnded(aspect, upstream, u) {
 			d.add(aspect+": only Wherry tells of each end at once", about, d.timed(upstream), d.timed(wherry))
 			return
 		}
@@ -114,6 +114,21 @@ func tellsOfEnds(aspect string, w []string) bool {
 		return true
 	}
 	return !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") })
+}
+
+// countsEnded reports whether upstream's kubelet reported the values u of a condition about the readiness of containers while it still showed a container as
+// running that had ended, as Wherry had told by then: so it may count all containers as ready that are left.
+func (d *differ) countsEnded(aspect string, upstream []span, u []string) bool {
+	if !strings.HasPrefix(aspect, "condition ContainersReady") && !strings.HasPrefix(aspect, "condition Ready") {
+		return false
+	}
+	return stood(upstream, u, func(s span) bool {
+		after := s.since.Sub(d.upstream.Created)
+		return slices.ContainsFunc(d.c.containers(), func(name string) bool {
+			ours, theirs := d.upstream.shows(name, after), d.wherry.shows(name, after)
+			return ours != nil && theirs != nil && ours.RestartCount == theirs.RestartCount && ours.State.Running != nil && theirs.State.Terminated != nil
+		})
+	})
 }
 
 // passing counts as excused the values that only one agent reported and that are not compared, because they lasted less than two seconds

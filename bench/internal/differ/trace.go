@@ -288,6 +288,16 @@ func state(s v1.ContainerState) string {
 	return "none"
 }
 
+// shows returns the status of a container that the API had at the time at, counted from the pod's first sandbox; nil: none.
+func (t *Trace) shows(name string, at time.Duration) (last *v1.ContainerStatus) {
+	for _, s := range t.Statuses {
+		if s.At.Sub(t.Created) <= at {
+			last = statusOf(s.Pod, name)
+		}
+	}
+	return last
+}
+
 func statusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
 		for i := range list {
