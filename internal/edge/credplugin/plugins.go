@@ -22,6 +22,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	pluginapi "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
@@ -230,7 +231,7 @@ func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity
 		}
 		got = append(got, pullaccess.PluginCredential{Pattern: at, Username: auth.Username, Password: auth.Password, Account: who.account})
 	}
-	slices.SortFunc(got, func(a, b pullaccess.PluginCredential) int { return a.Pattern.Compare(b.Pattern) })
+	inorder.Sort(got, func(a, b pullaccess.PluginCredential) int { return a.Pattern.Compare(b.Pattern) })
 	return got, nil
 }
 
