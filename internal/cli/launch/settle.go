@@ -5,14 +5,49 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// settleAfter is how long a node has to be at rest, after its start or its last action on a pod, until Kubelet calls settle. A start takes less than a
-// second.
-const settleAfter = 5 * time.Second
+const (
+	// settleAfter is how long a node has to be at rest, after its start or its last action on a pod, until Kubelet calls settle. A start takes less than
+	// a second.
+	settleAfter = 5 * time.Second
+	// settleAgain is the time between two calls of settle while the node stays at rest. What a node does at rest leaves garbage, too, and some of it
+	// uses code that nothing else uses.
+	settleAgain = 5 * time.Minute
+)
+
+// atRest calls do when nobody has called acted for settleAfter, and from then on every settleAgain until somebody calls acted again. acted may be called
+// concurrently. After stop, do is no longer begun.
+func atRest(do func()) (acted, stop func()) {
+	var mu sync.Mutex
+	over := false
+	var timer *time.Timer
+	again := func(after time.Duration) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			timer.Reset(after)
+		}
+		return !over
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(settleAfter, func() {
+		if again(settleAgain) { // before do, so that an action during do counts
+			do()
+		}
+	})
+	return func() { again(settleAfter) }, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		timer.Stop()
+	}
+}
 
 // settle returns memory to the kernel that a node at rest does not need. The garbage is, after the start, certificates, lists and the first status, and
 // after actions on pods the messages of the runtime and the API server; Go alone would collect such a small heap only every two minutes, and would return

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +35,27 @@ func TestUnchanged(t *testing.T) {
 	if got := unchanged(text, 4096); !slices.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}
+}
+
+// A node settles 5 s after its start or its last action, and every 5 minutes while it stays at rest.
+func TestNodeAtRestSettlesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at []string
+		acted, stop := atRest(func() { at = append(at, time.Since(began).String()) })
+		time.Sleep(4 * time.Second)
+		acted() // at 4 s
+		time.Sleep(11 * time.Minute)
+		acted() // at 11m4s
+		time.Sleep(time.Minute)
+		stop()
+		acted()
+		time.Sleep(time.Hour)
+		if want := []string{"9s", "5m9s", "10m9s", "11m9s"}; !slices.Equal(at, want) {
+			t.Errorf("settled at %s, want %s", at, want)
+		}
+	})
 }
 
 // settle gives the pages of a file back that the process has only read, and the process can still read them. The file is a program that is not
