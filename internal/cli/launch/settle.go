@@ -66,8 +66,9 @@ func settle() {
 // mapping is a range of addresses.
 type mapping struct{ begin, end uintptr }
 
-// unchanged returns the mappings of files in an smaps file (proc_pid_smaps(5)) that are read-only and of which the process has changed no page. The
-// kernel can drop their pages at any time, because it finds the same content in the file.
+// unchanged returns the private mappings of files in an smaps file (proc_pid_smaps(5)) that are read-only and of which the process has changed no page: a
+// page that it has changed is anonymous. The kernel can drop the others at any time, because it finds the same content in the file. Pages are dirty, too,
+// while the file itself is new and not yet on the disk, as a program is that was just installed; they stay in the page cache.
 func unchanged(smaps string, pageSize int) (out []mapping) {
 	var now mapping
 	file, same := false, false
@@ -92,7 +93,7 @@ func unchanged(smaps string, pageSize int) (out []mapping) {
 			continue
 		}
 		switch fields[0] {
-		case "Private_Dirty:", "Shared_Dirty:", "Anonymous:", "Locked:", "Swap:":
+		case "Anonymous:", "Locked:", "Swap:":
 			same = same && fields[1] == "0"
 		}
 	}
