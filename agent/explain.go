@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/core/timeline"
@@ -131,7 +131,7 @@ func (a *Agent) exportTurn(view *podView) http.Handler {
 func (a *Agent) explainAll(view *podView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := a.answers(r.Context(), view.List())
-		slices.SortStableFunc(out, func(x, y explanation) int {
+		inorder.Sort(out, func(x, y explanation) int {
 			return cmp.Or(-cmp.Compare(x.Answer.Level, y.Answer.Level), x.Answer.Since.Compare(y.Answer.Since),
 				cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 		})

@@ -37,14 +37,14 @@ func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.grace)
 			defer cancel()
-			client := hookClient(answering(func(conn net.Conn) {
+			client := hookClient{answering(func(conn net.Conn) {
 				defer conn.Close()
 				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
 					return
 				}
 				time.Sleep(c.takes)
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-			}))
+			})}
 			began := time.Now()
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://pod/drain", nil)
 			if err != nil {
@@ -109,7 +109,7 @@ func TestHooksTakeAnyAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := hookClient(c.dialer).Do(req)
+			resp, err := hookClient{c.dialer}.Do(req)
 			if c.status == 0 {
 				if err == nil {
 					t.Errorf("%s: no error", name)

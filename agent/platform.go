@@ -122,7 +122,7 @@ func (a *Agent) buildPlatform() error {
 	if g.dialer == nil {
 		g.dialer = &net.Dialer{}
 	}
-	g.http = hookClient(g.dialer)
+	g.http = hookClient{g.dialer}
 	g.ids = userns.New(a.userIDs())
 	if a.deps.Machine.real {
 		return a.buildRealPlatform(g, refresh)
@@ -291,17 +291,21 @@ func (g *platform) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	return append(dirs, logs...), errors.Join(err, err2, err3)
 }
 
-// hookClient returns the client for httpGet hooks. It does not verify certificates, as documented for the scheme HTTPS. It
+// hookClient sends httpGet hooks. It does not verify certificates, as documented for the scheme HTTPS. It
 // has no timeout: a preStop hook may take the whole grace period, and a postStart hook may take as long as its container
 // runs. It follows redirects as a probe does. Every answer counts as a success. So the client reads only the headers, at most
 // 64 KiB, and not the body, which may have no end.
-func hookClient(d probe.Dialer) *http.Client {
-	return &http.Client{
+type hookClient struct{ dialer probe.Dialer }
+
+// Do sends a request. Each request has a connection of its own, so each gets a new http.Client: one that waits for hooks takes 1 KiB per node.
+func (h hookClient) Do(req *http.Request) (*http.Response, error) {
+	client := &http.Client{
 		Transport: &http.Transport{
-			DialContext: d.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+			DialContext: h.dialer.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: probe.FollowOnHost,
 	}
+	return client.Do(req)
 }
 
 // terminationReader returns the reader of termination messages, or nil on a simulated machine.

@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 	"github.com/wherry-node/wherry/internal/edge/cgroup"
@@ -93,7 +93,7 @@ func pullTime(records []timeline.Record) time.Duration {
 			pulls = append(pulls, span{r.At.Add(-r.Took), r.At})
 		}
 	}
-	slices.SortFunc(pulls, func(a, b span) int { return a.from.Compare(b.from) })
+	inorder.Sort(pulls, func(a, b span) int { return a.from.Compare(b.from) })
 	var sum time.Duration
 	var counted time.Time // sum contains the time of all pulls before this time
 	for _, p := range pulls {

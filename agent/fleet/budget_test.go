@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/agent/fleet"
@@ -19,7 +20,7 @@ import (
 // and the real HTTP transport cost more, but a test in virtual time (synctest) has neither: see docs/fleet.md.
 const (
 	goroutinesPerNode = 0
-	bytesPerNode      = 164 << 10
+	bytesPerNode      = 160 << 10
 )
 
 // The fleets whose cost is measured have this many nodes, and this many pods on each of them.
@@ -33,7 +34,17 @@ const (
 // fleet to that path with .base, for the option -base of go tool pprof.
 func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the process
 	checkBudget(t, func(t *testing.T, b *bench) {
-		b.createPods(t, "p")
+		b.createPods(t, "p", v1.ResourceRequirements{})
+	})
+}
+
+// TestBudgetOfANodeWithLimits measures a node whose pods request and limit CPU and memory, as most pods of a cluster do.
+func TestBudgetOfANodeWithLimits(t *testing.T) { //nolint:paralleltest // it measures the process
+	checkBudget(t, func(t *testing.T, b *bench) {
+		list := func(cpu, memory string) v1.ResourceList {
+			return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+		}
+		b.createPods(t, "p", v1.ResourceRequirements{Requests: list("100m", "64Mi"), Limits: list("200m", "128Mi")})
 	})
 }
 
@@ -41,24 +52,24 @@ func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the 
 func TestBudgetAfterBusyHours(t *testing.T) { //nolint:paralleltest // it measures the process
 	checkBudget(t, func(t *testing.T, b *bench) {
 		for round := range 5 {
-			b.createPods(t, fmt.Sprintf("round%d-", round))
+			b.createPods(t, fmt.Sprintf("round%d-", round), v1.ResourceRequirements{})
 			if err := b.admin.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}, metav1.ListOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			b.until(t, "all are gone", func(s fleet.Status) bool { return s.Pods.Deletions == (round+1)*budgetNodes*budgetPods })
 		}
-		b.createPods(t, "p")
+		b.createPods(t, "p", v1.ResourceRequirements{})
 		time.Sleep(time.Hour)
 	})
 }
 
-// createPods creates the pods of all nodes and waits until they run.
-func (b *bench) createPods(t *testing.T, prefix string) {
+// createPods creates the pods of all nodes, whose containers have the given resources, and waits until they run.
+func (b *bench) createPods(t *testing.T, prefix string, each v1.ResourceRequirements) {
 	t.Helper()
 	for i := range budgetNodes * budgetPods {
 		_, err := b.admin.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s%d", prefix, i), Labels: map[string]string{"app": "x"}},
-			Spec:       v1.PodSpec{NodeName: fmt.Sprintf("f-node-%d", i/budgetPods+1), Containers: []v1.Container{{Name: "app", Image: "registry.example/app:1"}}},
+			Spec:       v1.PodSpec{NodeName: fmt.Sprintf("f-node-%d", i/budgetPods+1), Containers: []v1.Container{{Name: "app", Image: "registry.example/app:1", Resources: each}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // Instants passes the changes of a fleet in virtual time on in an order that follows from the seed alone. What happens at one instant of virtual time
@@ -46,7 +48,8 @@ func (i *Instants) Flush() {
 
 // pass passes the changes of the present instant on. The caller holds the lock.
 func (i *Instants) pass() {
-	keys := slices.SortedFunc(maps.Keys(i.now), func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	keys := slices.Collect(maps.Keys(i.now))
+	inorder.Sort(keys, func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	for _, key := range keys {
 		c := i.now[key]
 		same := c

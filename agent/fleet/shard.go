@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // Shard makes a fleet one of several processes that run the nodes of one fleet together. The nodes are divided into slices. A process runs
@@ -459,7 +461,7 @@ func (s *shard) report(c crew, all map[string]*coordinationv1.Lease, now time.Ti
 	for _, p := range byID {
 		peers = append(peers, *p)
 	}
-	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
+	inorder.Sort(peers, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.peers, s.settled = peers, c.settled()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // Status is the state of a fleet.
@@ -195,7 +197,7 @@ func (f *Fleet) Nodes() []NodeStatus {
 	for _, n := range f.nodes {
 		out = append(out, n.status(pods[n.name]))
 	}
-	slices.SortFunc(out, func(a, b NodeStatus) int { return strings.Compare(a.Name, b.Name) })
+	inorder.Sort(out, func(a, b NodeStatus) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -225,7 +227,7 @@ func (f *Fleet) Attention(limit int) (nodes []NodeStatus, all int) {
 			found = append(found, ranked{n, rank})
 		}
 	}
-	slices.SortFunc(found, func(a, b ranked) int {
+	inorder.Sort(found, func(a, b ranked) int {
 		return cmp.Or(a.rank-b.rank, a.node.index-b.node.index, strings.Compare(a.node.name, b.node.name))
 	})
 	for _, r := range found[:min(len(found), max(0, limit))] {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/wherry-node/wherry/agent/simulated"
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
@@ -288,7 +289,7 @@ func (t *podsTaken) workloads() []workloadFile {
 		w.Name = names[of].choose(w.Name)
 		out = append(out, w.workloadFile)
 	}
-	slices.SortFunc(out, func(a, b workloadFile) int {
+	inorder.Sort(out, func(a, b workloadFile) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(string(a.Kind), string(b.Kind)))
 	})
 	return out

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -225,7 +225,7 @@ func (m Machine) hugePages() []HugePages {
 			pools = append(pools, HugePages{PageBytes: kb * 1024, Pages: n})
 		}
 	}
-	slices.SortFunc(pools, func(a, b HugePages) int { return int(int64(a.PageBytes) - int64(b.PageBytes)) })
+	sort.Slice(pools, func(i, j int) bool { return pools[i].PageBytes < pools[j].PageBytes })
 	return pools
 }
 

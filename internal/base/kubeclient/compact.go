@@ -145,9 +145,12 @@ func (t *known) pairs(m *map[string]string) {
 
 func (t *known) resources(l *v1.ResourceList) { shareMap(t.seed, t.amounts, l) }
 
+// requirements shares the maps of r, if r is not nil.
 func (t *known) requirements(r *v1.ResourceRequirements) {
-	t.resources(&r.Requests)
-	t.resources(&r.Limits)
+	if r != nil {
+		t.resources(&r.Requests)
+		t.resources(&r.Limits)
+	}
 }
 
 func (t *known) spec(s *v1.PodSpec) {
@@ -159,6 +162,8 @@ func (t *known) spec(s *v1.PodSpec) {
 	share(t, &s.DeprecatedServiceAccount)
 	share(t, &s.SchedulerName)
 	share(t, &s.PriorityClassName)
+	t.requirements(s.Resources)
+	t.resources(&s.Overhead)
 	s.Containers, s.InitContainers = clipped(s.Containers), clipped(s.InitContainers)
 	for _, list := range [][]v1.Container{s.Containers, s.InitContainers} {
 		for i := range list {
@@ -197,6 +202,8 @@ func (t *known) status(s *v1.PodStatus) {
 	share(t, &s.Phase)
 	share(t, &s.QOSClass)
 	share(t, &s.HostIP)
+	t.resources(&s.AllocatedResources)
+	t.requirements(s.Resources)
 	for i := range s.HostIPs {
 		share(t, &s.HostIPs[i].IP)
 	}
@@ -214,9 +221,7 @@ func (t *known) status(s *v1.PodStatus) {
 			share(t, &list[i].Image)
 			share(t, &list[i].ImageID)
 			t.resources(&list[i].AllocatedResources)
-			if r := list[i].Resources; r != nil {
-				t.requirements(r)
-			}
+			t.requirements(list[i].Resources)
 		}
 	}
 }

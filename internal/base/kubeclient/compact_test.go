@@ -58,10 +58,16 @@ func TestCompactSharesMaps(t *testing.T) {
 	decoded := func(app, cpu string) *v1.Pod {
 		return &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app, "tier": "front"}},
-			Spec:       v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: list(cpu), Limits: list(cpu)}}}},
-			Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
-				AllocatedResources: list(cpu), Resources: &v1.ResourceRequirements{Requests: list(cpu), Limits: list("7")},
-			}}},
+			Spec: v1.PodSpec{
+				Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: list(cpu), Limits: list(cpu)}}},
+				Resources:  &v1.ResourceRequirements{Requests: list(cpu)}, Overhead: list(cpu),
+			},
+			Status: v1.PodStatus{
+				ContainerStatuses: []v1.ContainerStatus{{
+					AllocatedResources: list(cpu), Resources: &v1.ResourceRequirements{Requests: list(cpu), Limits: list("7")},
+				}},
+				AllocatedResources: list(cpu), Resources: &v1.ResourceRequirements{Limits: list(cpu)},
+			},
 		}
 	}
 	shared := newKnown()
@@ -79,9 +85,13 @@ func TestCompactSharesMaps(t *testing.T) {
 		if got := is(p.Labels) == labels; got != tt.label || p.Labels["app"] != tt.app {
 			t.Errorf("%+v: the labels are shared: %t, %v", tt, got, p.Labels)
 		}
-		for what, l := range map[string]v1.ResourceList{"requests": c.Resources.Requests, "limits": c.Resources.Limits, "allocated": s.AllocatedResources, "actual": s.Resources.Requests} {
+		for what, l := range map[string]v1.ResourceList{
+			"requests": c.Resources.Requests, "limits": c.Resources.Limits, "allocated": s.AllocatedResources, "actual": s.Resources.Requests,
+			"the pod's requests": p.Spec.Resources.Requests, "the pod's overhead": p.Spec.Overhead,
+			"the pod's allocated": p.Status.AllocatedResources, "the pod's actual": p.Status.Resources.Limits,
+		} {
 			if got := is(l) == requests; got != tt.equal || l.Cpu().String() != tt.cpu {
-				t.Errorf("%+v: %s are shared: %t, %v", tt, what, got, l)
+				t.Errorf("%+v: %s: shared: %t, %v", tt, what, got, l)
 			}
 		}
 		if is(s.Resources.Limits) == requests || s.Resources.Limits.Cpu().String() != "7" {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"time"
 
 	"k8s.io/klog/v2"
 	kubelet "k8s.io/kubelet/config/v1beta1"
@@ -46,9 +45,9 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	}
 	started := make(chan struct{})
 	deps.Started = func() { close(started) }
-	resting := time.AfterFunc(settleAfter, settle)
-	defer resting.Stop()
-	deps.Acted = func() { resting.Reset(settleAfter) }
+	acted, stop := atRest(settle)
+	defer stop()
+	deps.Acted = acted
 	a, err := agent.New(c, deps)
 	if err != nil {
 		return err

@@ -2,10 +2,10 @@ package evict
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
@@ -79,7 +79,7 @@ func Images(in ImageInput) ImagePlan {
 			unused = append(unused, i)
 		}
 	}
-	slices.SortFunc(unused, func(a, b Image) int {
+	inorder.Sort(unused, func(a, b Image) int {
 		return cmp.Or(a.LastUsed.Compare(b.LastUsed), a.Detected.Compare(b.Detected), strings.Compare(a.ID+a.Handler, b.ID+b.Handler))
 	})
 	left := unused[:0:0]

@@ -2,7 +2,6 @@ package evict
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
@@ -188,7 +188,7 @@ func amount(n uint64) int64 { return int64(min(n, uint64(maxAmount))) }
 // measured in part comes first, and then the youngest.
 func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 	all := claims(pods, s, l, now)
-	slices.SortFunc(all, func(a, b claim) int { return a.compare(&b) })
+	inorder.Sort(all, func(a, b claim) int { return a.compare(&b) })
 	return all
 }
 

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -59,7 +60,7 @@ func (d *derivation) conditions(s *v1.PodStatus) {
 		}
 		return len(has) // conditions that the object does not have yet come last
 	}
-	slices.SortStableFunc(list, func(a, b v1.PodCondition) int { return place(a) - place(b) })
+	inorder.Sort(list, func(a, b v1.PodCondition) int { return place(a) - place(b) })
 	s.Conditions = list
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/why"
 )
@@ -76,8 +77,8 @@ func (d *derivation) containers(s *v1.PodStatus) {
 			d.container(c, roleEphemeral, d.Old.EphemeralContainerStatuses))
 	}
 	byName := func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
-	slices.SortFunc(s.ContainerStatuses, byName)
-	slices.SortFunc(s.EphemeralContainerStatuses, byName)
+	inorder.Sort(s.ContainerStatuses, byName)
+	inorder.Sort(s.EphemeralContainerStatuses, byName)
 	if d.Plan.Ended {
 		d.endContainers(s)
 	}

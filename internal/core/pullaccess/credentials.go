@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // maxNotedByMatch bounds the number of secrets that are added to a record because they match a secret of the record. Without a bound
@@ -101,6 +103,6 @@ func union[T any](a, b []T, at func(T) object) []T {
 	for _, v := range byObject {
 		out = append(out, v)
 	}
-	slices.SortFunc(out, func(x, y T) int { return compareObjects(at(x), at(y)) })
+	inorder.Sort(out, func(x, y T) int { return compareObjects(at(x), at(y)) })
 	return out
 }

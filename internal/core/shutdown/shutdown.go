@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // Kubernetes uses the same texts for pods and nodes during a shutdown.
@@ -44,7 +46,7 @@ type Policy []Period
 func New(byPriority []Period, whole, critical time.Duration) Policy {
 	if len(byPriority) > 0 {
 		p := Policy(slices.Clone(byPriority))
-		slices.SortStableFunc(p, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
+		inorder.Sort(p, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
 		return p
 	}
 	if whole <= 0 || critical < 0 || critical > whole {

@@ -2,8 +2,9 @@ package why
 
 import (
 	"cmp"
-	"slices"
 	"strings"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // Nearest sorts names of pods (NAMESPACE/NAME) by their distance to the wanted name, and ignores the namespace. If the user has
@@ -18,7 +19,7 @@ func Nearest(names []string, wanted string) []string {
 		_, bare, _ := strings.Cut(n, "/")
 		list = append(list, candidate{n, distance(bare, wanted)})
 	}
-	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(a.apart, b.apart) })
+	inorder.Sort(list, func(a, b candidate) int { return cmp.Compare(a.apart, b.apart) })
 	out := make([]string, len(list))
 	for i, c := range list {
 		out[i] = c.name

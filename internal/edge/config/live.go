@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // These texts say when a change of a field takes effect on a running agent.
@@ -151,7 +153,7 @@ func Compare(started, inEffect, next *kubelet.KubeletConfiguration) (kubelet.Kub
 		}
 	}
 	slices.Sort(d.Live)
-	slices.SortFunc(d.Waiting, func(a, b Waiting) int {
+	inorder.Sort(d.Waiting, func(a, b Waiting) int {
 		if a.Field < b.Field {
 			return -1
 		}

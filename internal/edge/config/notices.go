@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // setting is one field or gate with its value.
@@ -48,7 +50,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 		notices = append(notices, askedNotice(why, all))
 		delete(usual, why)
 	}
-	slices.SortFunc(notices, func(a, b Notice) int { return strings.Compare(a.Subject, b.Subject) })
+	inorder.Sort(notices, func(a, b Notice) int { return strings.Compare(a.Subject, b.Subject) })
 	if len(usual) == 0 || c.Simulated != nil { // on a simulated machine it does not matter that a default has no effect
 		return notices
 	}

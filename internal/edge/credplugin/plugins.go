@@ -22,6 +22,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	pluginapi "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
@@ -237,7 +238,7 @@ func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity
 	if len(response.Auth) > 0 && len(got) == 0 {
 		return nil, errors.New("it returned credentials, but none of them for a registry with an optional port and path")
 	}
-	slices.SortFunc(got, func(a, b pullaccess.PluginCredential) int { return a.Pattern.Compare(b.Pattern) })
+	inorder.Sort(got, func(a, b pullaccess.PluginCredential) int { return a.Pattern.Compare(b.Pattern) })
 	return got, nil
 }
 

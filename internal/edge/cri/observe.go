@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -94,10 +95,10 @@ func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*
 }
 
 func sortNewestFirst(o *pod.Observed) {
-	slices.SortFunc(o.Sandboxes, func(a, b pod.Sandbox) int {
+	inorder.Sort(o.Sandboxes, func(a, b pod.Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
-	slices.SortFunc(o.Containers, func(a, b pod.Container) int {
+	inorder.Sort(o.Containers, func(a, b pod.Container) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -1,11 +1,12 @@
 package criproxy
 
 import (
-	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // Call is a call that has ended. It has sizes, and no content of a message.
@@ -90,6 +91,6 @@ func (p *Proxy) State() State {
 		s.InFlight += c.inFlight
 		s.Methods = append(s.Methods, m)
 	}
-	slices.SortFunc(s.Methods, func(a, b MethodState) int { return strings.Compare(a.Method, b.Method) })
+	inorder.Sort(s.Methods, func(a, b MethodState) int { return strings.Compare(a.Method, b.Method) })
 	return s
 }

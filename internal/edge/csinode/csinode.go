@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/csispec"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // API is the part of the API server for CSINode objects.
@@ -80,7 +81,7 @@ func (o *Object) Put(ctx context.Context, d Driver) error {
 				one.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(min(d.MaxVolumes, 1<<31-1)))}
 			}
 			spec.Drivers = append(without(spec.Drivers, d.Name), one)
-			slices.SortFunc(spec.Drivers, func(a, b storagev1.CSINodeDriver) int { return cmp.Compare(a.Name, b.Name) })
+			inorder.Sort(spec.Drivers, func(a, b storagev1.CSINodeDriver) int { return cmp.Compare(a.Name, b.Name) })
 		})
 	})
 }

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
@@ -186,7 +187,7 @@ func (k *keyring) lookup(repo string) []credential {
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b key) int { return b.pattern.Compare(a.pattern) })
+	inorder.Sort(found, func(a, b key) int { return b.pattern.Compare(a.pattern) })
 	var out []credential
 	for _, c := range found {
 		out = append(out, c.credential)

@@ -3,8 +3,9 @@ package image
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // A pull is looked at every lookEvery, beginning lookAfter its begin, so that an ordinary pull costs nothing.
@@ -78,7 +79,7 @@ func (m *Images) Pulls() []Progress {
 		p.Received, p.Total = s.sum()
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b Progress) int { return a.Began.Compare(b.Began) })
+	inorder.Sort(out, func(a, b Progress) int { return a.Began.Compare(b.Began) })
 	return out
 }
 

@@ -3,8 +3,9 @@ package objects
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // overdueAfter is how long after the time of its renewal a certificate counts as overdue, as upstream's kubelet counts it.
@@ -40,7 +41,7 @@ func (o *Objects) CertificateCounts() []CertificateCount {
 	for g, n := range counts {
 		out = append(out, CertificateCount{g.signer, g.state, n})
 	}
-	slices.SortFunc(out, func(a, b CertificateCount) int {
+	inorder.Sort(out, func(a, b CertificateCount) int {
 		return cmp.Or(cmp.Compare(a.Signer, b.Signer), cmp.Compare(a.State, b.State))
 	})
 	return out

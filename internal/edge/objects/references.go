@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // references lists the ConfigMaps and Secrets that a pod refers to, in volumes, environments and pull secrets, sorted and without
@@ -46,6 +47,6 @@ func references(p *v1.Pod) []key {
 			}
 		}
 	}
-	slices.SortFunc(keys, compareKeys)
+	inorder.Sort(keys, compareKeys)
 	return slices.Compact(keys)
 }

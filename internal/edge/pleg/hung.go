@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -27,7 +28,7 @@ func (g *Generator) Hung(d time.Duration) []pod.Ref {
 			out = append(out, ref)
 		}
 	}
-	slices.SortFunc(out, func(a, b pod.Ref) int { return cmp.Compare(a.UID, b.UID) })
+	inorder.Sort(out, func(a, b pod.Ref) int { return cmp.Compare(a.UID, b.UID) })
 	return out
 }
 

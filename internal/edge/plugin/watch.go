@@ -21,6 +21,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/base/filewatch"
 	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -187,7 +188,7 @@ func (w *Watcher) Sockets() (all []Socket) {
 			all = append(all, Socket{Path: path, Registered: true})
 		}
 	}
-	slices.SortFunc(all, func(a, b Socket) int { return strings.Compare(a.Path, b.Path) })
+	inorder.Sort(all, func(a, b Socket) int { return strings.Compare(a.Path, b.Path) })
 	return all
 }
 

@@ -257,7 +257,7 @@ func FollowOnHost(next *http.Request, via []*http.Request) error {
 
 // checkHTTP sends the request. "Any code greater than or equal to 200 and less than 400 indicates success."
 func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
-	client := &http.Client{Transport: p.transport, CheckRedirect: FollowOnHost}
+	client := &http.Client{Transport: p.transport(), CheckRedirect: FollowOnHost}
 	resp, err := client.Do(req.WithContext(context.WithValue(req.Context(), probeContext{}, req.Context())))
 	if err != nil {
 		return Failure, err.Error()

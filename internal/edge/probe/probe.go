@@ -153,7 +153,7 @@ type State struct {
 // Probes runs probes. All methods may be called concurrently; none blocks on a probe.
 type Probes struct {
 	cfg       Config
-	transport *http.Transport
+	transport func() *http.Transport // made for the first HTTP probe, because a process may have thousands of nodes without one
 
 	mu      sync.Mutex
 	rand    *rand.Rand
@@ -223,7 +223,7 @@ func New(cfg Config) *Probes {
 		rand: rand.New(rand.NewPCG(seed, 0)),
 	}
 	p.rounds = rounds.New(p.launch)
-	p.transport = p.newTransport()
+	p.transport = sync.OnceValue(p.newTransport)
 	return p
 }
 
@@ -317,7 +317,7 @@ func (p *Probes) Begin(ctx context.Context) (join func()) {
 		ended()
 		p.withdraw()
 		p.wg.Wait()
-		p.transport.CloseIdleConnections()
+		p.transport().CloseIdleConnections()
 	}
 }
 

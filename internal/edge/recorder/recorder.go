@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/replay"
 )
 
@@ -225,7 +226,7 @@ func list(dir string) ([]file, error) {
 			out = append(out, file{p.Name(), t.Name(), info.Size()})
 		}
 	}
-	slices.SortFunc(out, func(a, b file) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.pod, b.pod)) })
+	inorder.Sort(out, func(a, b file) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.pod, b.pod)) })
 	return out, nil
 }
 

@@ -3,9 +3,10 @@ package stats
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // ioUsage has the I/O of a control group on one device.
@@ -76,7 +77,7 @@ func (r *reader) io() []ioUsage {
 	for _, d := range byDevice {
 		out = append(out, *d)
 	}
-	slices.SortFunc(out, func(a, b ioUsage) int { return strings.Compare(a.device, b.device) })
+	inorder.Sort(out, func(a, b ioUsage) int { return strings.Compare(a.device, b.device) })
 	return out
 }
 

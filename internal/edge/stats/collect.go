@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -83,7 +83,7 @@ func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 			r.pods = append(r.pods, p)
 		}
 	}
-	slices.SortFunc(r.pods, func(a, b podReading) int {
+	inorder.Sort(r.pods, func(a, b podReading) int {
 		return strings.Compare(a.ref.Namespace+"/"+a.ref.Name+"/"+string(a.ref.UID), b.ref.Namespace+"/"+b.ref.Name+"/"+string(b.ref.UID))
 	})
 	for i := range r.pods {
@@ -120,7 +120,7 @@ func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 			group: r.found.containers[c.ID], logDir: s.logDirOf(o, c.Name),
 		})
 	}
-	slices.SortFunc(p.containers, func(a, b containerReading) int { return strings.Compare(a.name, b.name) })
+	inorder.Sort(p.containers, func(a, b containerReading) int { return strings.Compare(a.name, b.name) })
 	return p, p.sandbox.id != "" || len(p.containers) > 0
 }
 

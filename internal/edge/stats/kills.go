@@ -2,12 +2,12 @@ package stats
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -84,7 +84,7 @@ func (k *kills) rest(counted map[string]bool, exists map[types.UID]bool) (out []
 			out = append(out, *e)
 		}
 	}
-	slices.SortFunc(out, func(a, b killed) int { return cmp.Compare(a.added, b.added) })
+	inorder.Sort(out, func(a, b killed) int { return cmp.Compare(a.added, b.added) })
 	return out
 }
 

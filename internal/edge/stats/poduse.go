@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -217,7 +217,7 @@ func (s *Stats) addEnded(p *podReading, o *pod.Observed) {
 			id: c.ID, name: c.Name, attempt: c.Attempt, started: c.StartedAt, ended: true, finished: c.FinishedAt, logDir: s.logDirOf(o, c.Name),
 		})
 	}
-	slices.SortStableFunc(p.containers, func(a, b containerReading) int { return strings.Compare(a.name, b.name) })
+	inorder.Sort(p.containers, func(a, b containerReading) int { return strings.Compare(a.name, b.name) })
 }
 
 // measured returns since when the container may have written more than the runtime says about its layer; zero: it cannot have. A layer without a time

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +125,7 @@ func systemContainers(r *reading) []statsapi.ContainerStats {
 	for name, u := range r.system {
 		out = append(out, containerStats(name, u.started, &u.usage))
 	}
-	slices.SortFunc(out, func(a, b statsapi.ContainerStats) int {
+	inorder.Sort(out, func(a, b statsapi.ContainerStats) int {
 		if a.Name < b.Name {
 			return -1
 		}

@@ -13,6 +13,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // Operation is an operation on a volume that has ended.
@@ -155,7 +157,7 @@ func (v *Volumes) Counts(pods []*v1.Pod) []Count {
 	for _, c := range byPlugin {
 		out = append(out, *c)
 	}
-	slices.SortFunc(out, func(a, b Count) int { return cmp.Compare(a.Plugin, b.Plugin) })
+	inorder.Sort(out, func(a, b Count) int { return cmp.Compare(a.Plugin, b.Plugin) })
 	return out
 }
 

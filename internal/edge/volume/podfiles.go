@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // keptMessages is how many termination message files of one container are kept. There is a file for each attempt, and the agent reads
@@ -92,7 +92,7 @@ func pruneMessages(dir string) error {
 			infos = append(infos, info)
 		}
 	}
-	slices.SortFunc(infos, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	inorder.Sort(infos, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for i := 0; i <= len(infos)-keptMessages; i++ {
 		if err := os.Remove(filepath.Join(dir, infos[i].Name())); err != nil {
 			return err

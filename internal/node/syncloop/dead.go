@@ -2,12 +2,12 @@ package syncloop
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -45,7 +45,7 @@ func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 	if len(found) <= limit {
 		return nil
 	}
-	slices.SortFunc(found, func(a, b dead) int { return a.ended.Compare(b.ended) })
+	inorder.Sort(found, func(a, b dead) int { return a.ended.Compare(b.ended) })
 	out := map[types.UID][]string{}
 	for _, d := range found[:len(found)-limit] {
 		out[d.uid] = append(out[d.uid], d.id)

@@ -68,7 +68,7 @@ func (r *Runtime) info(c *container) ContainerInfo {
 
 // note returns the value of the annotation that applies to this container.
 func (c *container) note(name string) (string, bool) {
-	if len(c.sb.annotations) == 0 {
+	if c.sb.annotations.empty() {
 		return "", false
 	}
 	if v, ok := c.sb.annotations.get(name + "." + c.meta.Name); ok {

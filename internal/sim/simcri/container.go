@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 	"github.com/wherry-node/wherry/internal/sim/simrules"
 )
 
@@ -114,8 +115,8 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	}
 	var err error
 	c := &container{
-		id: id, name: name, sb: s, meta: cfg.Metadata, spec: same(&r.last.spec, cfg.Image), image: img, labels: pairsOf(cfg.Labels),
-		annotations: pairsOf(cfg.Annotations), mounts: cfg.Mounts, resources: same(&r.last.resources, cfg.GetLinux().GetResources()),
+		id: id, name: name, sb: s, meta: cfg.Metadata, spec: same(&r.last.spec, cfg.Image), image: img, labels: pairsOf(cfg.Labels, &r.last.containerLabels),
+		annotations: pairsOf(cfg.Annotations, &r.last.containerAnnotations), mounts: cfg.Mounts, resources: same(&r.last.resources, cfg.GetLinux().GetResources()),
 		stopSignal: cfg.StopSignal, stdin: cfg.Stdin, created: time.Now().UnixNano(),
 		user: r.userOf(cfg.GetLinux().GetSecurityContext(), img),
 	}
@@ -298,7 +299,7 @@ func (r *Runtime) Running() []ContainerInfo {
 			out = append(out, r.info(c))
 		}
 	}
-	slices.SortFunc(out, func(a, b ContainerInfo) int {
+	inorder.Sort(out, func(a, b ContainerInfo) int {
 		return cmp.Or(strings.Compare(a.PodNamespace, b.PodNamespace), strings.Compare(a.PodName, b.PodName), strings.Compare(a.Name, b.Name))
 	})
 	return out

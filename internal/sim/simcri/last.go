@@ -12,6 +12,8 @@ type last struct {
 	namespaces *runtimeapi.NamespaceOption
 	spec       *runtimeapi.ImageSpec
 	resources  *runtimeapi.LinuxContainerResources
+	// These are the keys of labels and annotations.
+	containerLabels, containerAnnotations, sandboxLabels, sandboxAnnotations *[]string
 }
 
 // same returns *last if it is equal to m, and otherwise m, which then becomes *last. The caller holds the lock.

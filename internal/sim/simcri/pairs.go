@@ -1,45 +1,55 @@
 package simcri
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 )
 
-// pairs are labels or annotations, sorted by key. They are never modified. A runtime keeps four sets for each pod, and a map of a few entries takes
-// twice the memory of a slice.
-type pairs []pair
-
-type pair struct{ key, value string }
-
-func pairsOf(m map[string]string) pairs {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make(pairs, 0, len(m))
-	for k, v := range m {
-		out = append(out, pair{k, v})
-	}
-	slices.SortFunc(out, func(a, b pair) int { return cmp.Compare(a.key, b.key) })
-	return out
+// pairs are labels or annotations. They are never modified. A runtime keeps four sets for each pod, and a map of a few entries takes four times the
+// memory.
+type pairs struct {
+	keys   *[]string // sorted; sets with the same keys share them; nil: there are no pairs
+	values []string  // the values, in the order of the keys
 }
+
+// pairsOf returns the entries of m. If *last has the keys of m, the pairs share them; otherwise *last becomes the keys of m. The caller holds the lock.
+func pairsOf(m map[string]string, last **[]string) pairs {
+	if len(m) == 0 {
+		return pairs{}
+	}
+	keys := slices.Sorted(maps.Keys(m))
+	if *last == nil || !slices.Equal(keys, **last) {
+		*last = &keys
+	}
+	p := pairs{keys: *last, values: make([]string, len(keys))}
+	for i, k := range keys {
+		p.values[i] = m[k]
+	}
+	return p
+}
+
+func (p pairs) empty() bool { return p.keys == nil }
 
 // get returns the value of a key.
 func (p pairs) get(key string) (value string, ok bool) {
-	at, ok := slices.BinarySearchFunc(p, key, func(e pair, key string) int { return cmp.Compare(e.key, key) })
+	if p.empty() {
+		return "", false
+	}
+	at, ok := slices.BinarySearch(*p.keys, key)
 	if !ok {
 		return "", false
 	}
-	return p[at].value, true
+	return p.values[at], true
 }
 
 // asMap returns the pairs as a new map; nil: there are none.
 func (p pairs) asMap() map[string]string {
-	if len(p) == 0 {
+	if p.empty() {
 		return nil
 	}
-	out := make(map[string]string, len(p))
-	for _, e := range p {
-		out[e.key] = e.value
+	out := make(map[string]string, len(p.values))
+	for i, k := range *p.keys {
+		out[k] = p.values[i]
 	}
 	return out
 }

@@ -110,7 +110,7 @@ func (r *Runtime) makeSandbox(id, name string, cfg *runtimeapi.PodSandboxConfig,
 		return err
 	}
 	s := &sandbox{
-		id: id, name: name, meta: cfg.Metadata, labels: pairsOf(cfg.Labels), annotations: pairsOf(cfg.Annotations),
+		id: id, name: name, meta: cfg.Metadata, labels: pairsOf(cfg.Labels, &r.last.sandboxLabels), annotations: pairsOf(cfg.Annotations, &r.last.sandboxAnnotations),
 		namespaces: same(&r.last.namespaces, namespaces), hostname: cfg.Hostname, logDir: cfg.LogDirectory,
 		handler: handler, created: time.Now().UnixNano(),
 	}

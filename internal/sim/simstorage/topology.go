@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/core/inorder"
 )
 
 // site is a place where a driver can have volumes: labels of Nodes.
@@ -156,7 +157,7 @@ func (s *Storage) all(ctx context.Context, driver string) ([]site, error) {
 		}
 	}
 	for _, list := range by {
-		slices.SortFunc(list, func(a, b site) int { return strings.Compare(a.String(), b.String()) })
+		inorder.Sort(list, func(a, b site) int { return strings.Compare(a.String(), b.String()) })
 	}
 	s.sites.at, s.sites.by = time.Now(), by
 	return by[driver], nil
