@@ -237,7 +237,7 @@ func (a *Agent) buildNode() error {
 	a.node = nodefacts.New(nodefacts.Config{
 		Settings: a.settings, Machine: a.platform.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing, VolumesInUse: a.platform.inUse, Devices: a.deps.Machine.devices(),
 		Pressure: func(ctx context.Context) pressure.Result { return a.evictor.Pressure(ctx) },
-		Shows:    a.shows(),
+		Clock:    a.clock(),
 	})
 	k := &a.cfg.Kubelet
 	r := &a.resolver
@@ -259,7 +259,7 @@ func (a *Agent) buildNode() error {
 		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		Cached:        a.own.Last, Reached: a.startup.reached,
 		Written: a.reported,
-		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Rand: spread(a.deps.Seed), Shows: a.shows(),
+		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Rand: spread(a.deps.Seed), Clock: a.clock(),
 		Log: a.log,
 	})
 	return err
@@ -294,7 +294,7 @@ func (a *Agent) buildLoop() error {
 	rc := report.Config{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: a.recursiveReadOnly, Omit: omitted(&a.cfg),
-		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resized: a.metrics.Resized, Shows: a.shows(),
+		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resized: a.metrics.Resized, Clock: a.clock(),
 	}
 	if a.podsAPI != nil {
 		rc.Changed = a.podsAPI.Changed
@@ -318,7 +318,7 @@ func (a *Agent) buildLoop() error {
 	a.loop = syncloop.New(syncloop.Config{
 		Pods: a.pods, Cache: a.pleg, Performer: a.traced(scheduledPerformer{performer, a.work, work.NewTurns(least, most), a.deps.Acted}), Checkpoints: a.platform.checkpoints,
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed, a.events, a.partly},
-		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.platform.objects, Policy: a.policy.Load, Hash: specHash, Instant: a.instant(),
+		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.platform.objects, Policy: a.policy.Load, Hash: specHash, Clock: a.clock(),
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.platform.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
 		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartSlots: least, MostStarts: most, WentWrong: a.wentWrong(), Log: a.log,
 	})
