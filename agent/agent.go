@@ -101,11 +101,10 @@ type Agent struct {
 	pullPolicy  pullaccess.Policy
 	facts       nodefacts.Recent[perform.Facts]
 	resolver    nodefacts.Resolver
-	host        hostFacts     // set by Run before the parts start
-	began       time.Time     // set by Run before anything runs
-	born        time.Time     // when New created the agent
-	nodeWithin  time.Duration // how long admission waits for the Node from the API
-	built       atomic.Bool   // true after build; functions that compute metrics may use the parts only from then on
+	host        hostFacts   // set by Run before the parts start
+	began       time.Time   // set by Run before anything runs
+	born        time.Time   // when New created the agent
+	built       atomic.Bool // true after build; functions that compute metrics may use the parts only from then on
 
 	live       liveConfig
 	policy     atomic.Pointer[decide.Policy] // the agent replaces the whole policy and never changes its fields
@@ -128,7 +127,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
 	}
-	a := &Agent{born: time.Now(), nodeWithin: nodeKnownWithin, cfg: cfg, deps: deps, log: slog.New(boundedLog{deps.Log.Handler()}).With("node", cfg.NodeName)}
+	a := &Agent{born: time.Now(), cfg: cfg, deps: deps, log: slog.New(boundedLog{deps.Log.Handler()}).With("node", cfg.NodeName)}
 	a.live.serves, a.live.driver, a.live.keepImages = *cfg.Kubelet.EnableServer, cfg.Kubelet.CgroupDriver, cfg.KeepImages
 	a.live.inEffect.Store(&a.cfg.Kubelet)
 	if cfg.Listen {
