@@ -101,11 +101,10 @@ type Agent struct {
 	pullPolicy  pullaccess.Policy
 	facts       nodefacts.Recent[perform.Facts]
 	resolver    nodefacts.Resolver
-	host        hostFacts     // set by Run before the parts start
-	began       time.Time     // set by Run before anything runs
-	born        time.Time     // when New created the agent
-	nodeWithin  time.Duration // how long admission waits for the Node from the API
-	built       atomic.Bool   // true after build; functions that compute metrics may use the parts only from then on
+	host        hostFacts   // set by Run before the parts start
+	began       time.Time   // set by Run before anything runs
+	born        time.Time   // when New created the agent
+	built       atomic.Bool // true after build; functions that compute metrics may use the parts only from then on
 
 	live       liveConfig
 	policy     atomic.Pointer[decide.Policy] // the agent replaces the whole policy and never changes its fields
@@ -128,7 +127,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
 	}
-	a := &Agent{born: time.Now(), nodeWithin: nodeKnownWithin, cfg: cfg, deps: deps, log: slog.New(boundedLog{deps.Log.Handler()}).With("node", cfg.NodeName)}
+	a := &Agent{born: time.Now(), cfg: cfg, deps: deps, log: slog.New(boundedLog{deps.Log.Handler()}).With("node", cfg.NodeName)}
 	a.live.serves, a.live.driver, a.live.keepImages = *cfg.Kubelet.EnableServer, cfg.Kubelet.CgroupDriver, cfg.KeepImages
 	a.live.inEffect.Store(&a.cfg.Kubelet)
 	if cfg.Listen {
@@ -237,7 +236,7 @@ func (a *Agent) buildNode() error {
 	a.node = nodefacts.New(nodefacts.Config{
 		Settings: a.settings, Machine: a.platform.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing, VolumesInUse: a.platform.inUse, Devices: a.deps.Machine.devices(),
 		Pressure: func(ctx context.Context) pressure.Result { return a.evictor.Pressure(ctx) },
-		Shows:    a.shows(),
+		Clock:    a.clock(),
 	})
 	k := &a.cfg.Kubelet
 	r := &a.resolver
@@ -259,7 +258,7 @@ func (a *Agent) buildNode() error {
 		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		Cached:        a.own.Last, Reached: a.startup.reached,
 		Written: a.reported,
-		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Rand: spread(a.deps.Seed), Shows: a.shows(),
+		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Rand: spread(a.deps.Seed), Clock: a.clock(),
 		Log: a.log,
 	})
 	return err
@@ -294,7 +293,7 @@ func (a *Agent) buildLoop() error {
 	rc := report.Config{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: a.recursiveReadOnly, Omit: omitted(&a.cfg),
-		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resized: a.metrics.Resized, Shows: a.shows(),
+		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resized: a.metrics.Resized, Clock: a.clock(),
 	}
 	if a.podsAPI != nil {
 		rc.Changed = a.podsAPI.Changed
@@ -318,7 +317,7 @@ func (a *Agent) buildLoop() error {
 	a.loop = syncloop.New(syncloop.Config{
 		Pods: a.pods, Cache: a.pleg, Performer: a.traced(scheduledPerformer{performer, a.work, work.NewTurns(least, most), a.deps.Acted}), Checkpoints: a.platform.checkpoints,
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed, a.events, a.partly},
-		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.platform.objects, Policy: a.policy.Load, Hash: specHash, Instant: a.instant(),
+		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.platform.objects, Policy: a.policy.Load, Hash: specHash, Clock: a.clock(),
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.platform.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
 		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartSlots: least, MostStarts: most, WentWrong: a.wentWrong(), Log: a.log,
 	})

@@ -1,6 +1,10 @@
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
+)
 
 // Clock is the clock of a node as other machines see it: the times that the node writes into objects, and reads from them. It may be wrong, ahead or
 // behind or drifting, as the clock of a machine may be. What lasts a time on the node (back-off, probes, grace periods, intervals) does not
@@ -14,18 +18,5 @@ type Clock interface {
 	Instant(shown time.Time) time.Time
 }
 
-// shows returns Deps.Clock.Shows, or nil if the node's clock is that of the process.
-func (a *Agent) shows() func(time.Time) time.Time {
-	if a.deps.Clock == nil {
-		return nil
-	}
-	return a.deps.Clock.Shows
-}
-
-// instant returns Deps.Clock.Instant, or nil if the node's clock is that of the process.
-func (a *Agent) instant() func(time.Time) time.Time {
-	if a.deps.Clock == nil {
-		return nil
-	}
-	return a.deps.Clock.Instant
-}
+// clock returns the node's clock.
+func (a *Agent) clock() nodeclock.Clock { return nodeclock.Of(a.deps.Clock) }

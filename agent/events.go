@@ -30,7 +30,7 @@ func (a *Agent) buildEvents() error {
 	e := &events{nodeName: a.cfg.NodeName}
 	a.events = e
 	a.eventRate = rate.NewLimiter(eventLimit(&a.cfg.Kubelet))
-	cfg := event.Config{Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Shows: a.shows(), Log: a.log}
+	cfg := event.Config{Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Clock: a.clock(), Log: a.log}
 	if a.clients.beats == nil {
 		e.local = event.NewLocal(event.Kept)
 		e.shown = e.local

@@ -24,9 +24,6 @@ func (a *Agent) Prepare(ctx context.Context, api net.Listener) (free func(), err
 	return a.close, a.build()
 }
 
-// AdmitAtOnce makes admission wait for no Node from the API. Call it before Run.
-func (a *Agent) AdmitAtOnce() { a.nodeWithin = 0 }
-
 // Build builds the parts, as Run does.
 func (a *Agent) Build() error { return a.build() }
 

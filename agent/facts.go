@@ -230,15 +230,15 @@ func (a *Agent) runtimeName() string { return a.runtime.Facts().Name }
 // imageDir returns the directory where the runtime keeps images; "": not known yet.
 func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
 
-// nodeKnownWithin is how long admission waits for the Node from the API (Agent.nodeWithin).
+// nodeKnownWithin is how long the admission of pods that are not static waits for the Node from the API.
 const nodeKnownWithin = 30 * time.Second
 
 // nodeKnown reports whether admission may decide about pods now. A new agent must not refuse a pod because of labels of the Node that it
-// has not read yet. If there is still no Node after nodeWithin, admission uses the Node that would be registered. nodeKnown is also
+// has not read yet. If there is still no Node after nodeKnownWithin, admission uses the Node that would be registered. nodeKnown is also
 // false until the manifests of static pods have been read, so that no other pod gets the resources that a static pod needs.
 func (a *Agent) nodeKnown() bool {
 	known := a.heartbeat == nil || a.heartbeat.Node() != nil || a.offline.node(nil) != nil
-	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > a.nodeWithin
+	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin
 }
 
 // nodeSince reports whether the Node was read after t. It is also true for an agent without

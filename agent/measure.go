@@ -159,7 +159,7 @@ func (a *Agent) buildStats() error {
 	cfg := stats.Config{
 		NodeName: a.cfg.NodeName, Version: a.cfg.KubeletVersion, Pods: observed{a}, Runtime: scheduledStats{a.deps.Runtime, a.work}, Images: a.deps.Images,
 		RootDir: a.cfg.RootDir, LogDir: a.cfg.Kubelet.PodLogsDir, Log: a.log, Machine: a.statsMachine(),
-		Shows: a.shows(),
+		Clock: a.clock(),
 	}
 	if a.deps.Machine.real {
 		cfg.Disk, cfg.HostRoot, cfg.PodsGroup = hostfs.Host{}, "/", a.podsGroup()

@@ -104,7 +104,7 @@ func (a *Agent) buildPlatform() error {
 	if a.deps.Client != nil {
 		named.Classes = a.clients.api.RuntimeClasses()
 		named.API = objects.New(objects.Config{Follow: a.followObjects(),
-			API: a.clients.objects(gates), Log: a.log, Notify: refresh, Node: a.nodeUID, Changed: a.offline.changed, Expired: a.tokenExpired, Instant: a.instant(),
+			API: a.clients.objects(gates), Log: a.log, Notify: refresh, Node: a.nodeUID, Changed: a.offline.changed, Expired: a.tokenExpired, Clock: a.clock(),
 			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
 		})
 	}

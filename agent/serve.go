@@ -47,7 +47,7 @@ func (a *Agent) buildServer() error {
 		},
 		StreamingByGet: a.cfg.Server.StreamingByGet, StreamIdle: k.StreamingConnectionIdleTimeout.Duration, UnknownConnections: a.cfg.Server.UnknownConnections,
 		Checks:     []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}},
-		Registerer: a.deps.Metrics, Shows: a.shows(), Log: a.log,
+		Registerer: a.deps.Metrics, Clock: a.clock(), Log: a.log,
 	})
 	return err
 }

@@ -85,16 +85,16 @@ type access struct {
 // newAccess returns the access of a fleet's nodes. It creates nothing in the cluster.
 func newAccess(f *Fleet) (*access, error) {
 	if f.cfg.Client.Transport != nil || f.cfg.Client.WrapTransport != nil {
-		return nil, errors.New("fleet: Config.Client has a transport of its own, so nodes cannot present certificates: use another Config.Identity")
+		return nil, wrongConfig("Client", "it has a transport of its own, so nodes cannot present certificates: use another identity")
 	}
 	server := rest.AnonymousClientConfig(f.cfg.Client)
 	server.RateLimiter = nil
 	if err := rest.LoadTLSFiles(server); err != nil {
-		return nil, fmt.Errorf("fleet: Config.Client: %w", err)
+		return nil, wrongConfig("Client", "%w", err)
 	}
 	server.CAFile = "" // its content is in CAData now
 	if !strings.HasPrefix(f.host, "https://") {
-		return nil, fmt.Errorf("fleet: Config.Client: the API server %s has no TLS, so nodes cannot present certificates: use another Config.Identity", f.host)
+		return nil, wrongConfig("Client", "the API server %s has no TLS, so nodes cannot present certificates: use another identity", f.host)
 	}
 	return &access{api: f.api, fleet: f.cfg.Name, host: f.host, log: f.cfg.Log, server: server, count: f.count}, nil
 }

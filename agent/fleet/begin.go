@@ -71,44 +71,58 @@ func (f *Fleet) preflight(ctx context.Context) (left []string, err error) {
 // fresh is the maximum age of a lease renewal that shows that the node runs.
 const fresh = 15 * time.Second
 
-// notRunning returns an error if another process runs the fleet: if one of the first three of these nodes renewed its lease recently.
+// notRunning returns an error if another process runs the fleet: if one of the first three of these nodes renewed its lease recently. If the time in a
+// lease says nothing because the clock of the node may have been wrong (FaultClock), notRunning looks whether the lease is renewed again.
 func (f *Fleet) notRunning(ctx context.Context, nodes []string) error {
+	var unsure []*coordinationv1.Lease
 	for _, name := range nodes[:min(3, len(nodes))] {
 		l, err := f.api.Leases(v1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || l.Spec.RenewTime == nil {
 			continue // without a renewed lease the node does not run
 		}
 		age := time.Since(l.Spec.RenewTime.Time)
-		if age < -time.Second { // the clock of the node was ahead (FaultClock), so the time says nothing
-			again, err := f.renewsAgain(ctx, l)
+		switch {
+		case age < -time.Second: // the clock was ahead
+			unsure = append(unsure, l)
+		case age < fresh:
+			return f.runsAlready(name, age)
+		default:
+			found, err := f.api.Nodes().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, Limit: 1})
 			if err != nil {
-				return err
+				return fmt.Errorf("read node %s of the fleet: %w", name, err)
 			}
-			if !again {
-				continue
+			if len(found.Items) > 0 && countsAsRunning(&found.Items[0]) { // the clock may be behind
+				unsure = append(unsure, l)
 			}
-			age = 0
 		}
-		if age < fresh {
-			return fmt.Errorf("the fleet %s runs already: node %s renewed its lease %s ago: choose another name, or wait %s if that process was killed",
-				f.cfg.Name, name, age.Round(time.Second), fresh)
+	}
+	return f.noneRenewed(ctx, unsure)
+}
+
+// runsAlready returns the error that another process runs the fleet, whose node renewed its lease this time ago.
+func (f *Fleet) runsAlready(node string, age time.Duration) error {
+	return fmt.Errorf("the fleet %s runs already: node %s renewed its lease %s ago: choose another name, or wait %s if that process was killed",
+		f.cfg.Name, node, age.Round(time.Second), fresh)
+}
+
+// noneRenewed returns an error if somebody renews one of the leases within the time in which a node that runs does.
+func (f *Fleet) noneRenewed(ctx context.Context, leases []*coordinationv1.Lease) error {
+	within := time.Duration(0)
+	for _, l := range leases {
+		within = max(within, renewsWithin(l))
+	}
+	for end := time.Now().Add(within); time.Now().Before(end); {
+		if !pause(ctx, time.Second) {
+			return ctx.Err()
+		}
+		for _, l := range leases {
+			now, err := f.api.Leases(v1.NamespaceNodeLease).Get(ctx, l.Name, metav1.GetOptions{})
+			if err == nil && !now.Spec.RenewTime.Equal(l.Spec.RenewTime) {
+				return f.runsAlready(l.Name, 0)
+			}
 		}
 	}
 	return nil
-}
-
-// renewsAgain reports whether somebody renews a lease within the time in which a node that runs does.
-func (f *Fleet) renewsAgain(ctx context.Context, l *coordinationv1.Lease) (bool, error) {
-	for end := time.Now().Add(renewsWithin(l)); time.Now().Before(end); {
-		if !pause(ctx, time.Second) {
-			return false, ctx.Err()
-		}
-		now, err := f.api.Leases(v1.NamespaceNodeLease).Get(ctx, l.Name, metav1.GetOptions{})
-		if err == nil && !now.Spec.RenewTime.Equal(l.Spec.RenewTime) {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // mayImpersonate returns an error if the user of the fleet may not impersonate its nodes.

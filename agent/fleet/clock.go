@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"errors"
-	"fmt"
 	"sort"
 	"sync/atomic"
 	"time"
@@ -30,11 +29,11 @@ type Skew struct {
 func (s *Skew) check() error {
 	switch {
 	case s.Offset == 0 && s.Drift == 0:
-		return errors.New("fault clock needs an offset, such as 5m or -5m, or a drift, such as 10s in an hour")
+		return errors.New("a wrong clock needs an offset, such as 5m or -5m, or a drift, such as 10s in an hour")
 	case s.Offset > maxOffset || s.Offset < -maxOffset:
-		return fmt.Errorf("offset %s: use at most ten years (%s), ahead or behind", s.Offset, maxOffset)
+		return wrong("offset", "%s: use at most ten years (%s), ahead or behind", s.Offset, maxOffset)
 	case s.Drift > maxDrift || s.Drift < -maxDrift:
-		return fmt.Errorf("drift %s: a clock gains or loses at most %s in an hour", s.Drift, maxDrift)
+		return wrong("drift", "%s: a clock gains or loses at most %s in an hour", s.Drift, maxDrift)
 	}
 	return nil
 }

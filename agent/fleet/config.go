@@ -81,7 +81,7 @@ type Config struct {
 	Log, NodeLog *slog.Logger
 }
 
-// check sets the defaults, and returns an error for each field that is not valid.
+// check sets the defaults, and returns a *simulated.FieldError for each field that is not valid.
 func (c *Config) check() error {
 	if c.Name == "" {
 		c.Name = "fleet"
@@ -96,34 +96,39 @@ func (c *Config) check() error {
 		c.NodeLog = discard()
 	}
 	if err := checkName(c.Name); err != nil {
-		return fmt.Errorf("fleet: Config.Name: %q: %w", c.Name, err)
+		return wrongConfig("Name", "%q: %w", c.Name, err)
 	}
 	if err := c.Shard.check(); err != nil {
 		return err
 	}
 	switch {
 	case c.Client == nil:
-		return errors.New("fleet: Config.Client is required")
+		return wrongConfig("Client", "it is required")
 	case len(c.Groups) == 0:
-		return errors.New("fleet: Config.Groups is empty")
+		return wrongConfig("Groups", "there must be at least one")
 	case c.Address.IsValid() && c.Dir == "":
-		return errors.New("fleet: Config.Address needs Config.Dir")
+		return wrongConfig("Address", "it needs Config.Dir")
 	case c.Identity != Impersonate && c.Identity != Shared && c.Identity != Certificate:
-		return fmt.Errorf("fleet: Config.Identity: %q: use %s, %s or %s", c.Identity, Impersonate, Shared, Certificate)
+		return wrongConfig("Identity", "%q: use %s, %s or %s", c.Identity, Impersonate, Shared, Certificate)
 	case c.Storage && c.Shard.Name != "":
-		return errors.New("fleet: Config.Storage: of processes that share a fleet, none makes volumes: run a fleet of one process, or other controllers for the CSI drivers")
+		return wrongConfig("Storage", "of processes that share a fleet, none makes volumes: run a fleet of one process, or other controllers for the CSI drivers")
 	case c.Identity == Certificate && c.Shard.Name != "":
-		return errors.New("fleet: Config.Shard: processes that share a fleet cannot give its nodes certificates: use another Config.Identity, or one process")
+		return wrongConfig("Identity", "processes that share a fleet cannot give its nodes certificates: use %s, %s, or one process", Impersonate, Shared)
 	}
 	c.Groups = slices.Clone(c.Groups)
 	var errs []error
 	err := checkGroups(c.Groups, func(i int, field, text string) {
-		errs = append(errs, fmt.Errorf("fleet: Config.Groups[%d].%s: %s", i, field, text))
+		errs = append(errs, wrongConfig(fmt.Sprintf("Groups[%d].%s", i, field), "%s", text))
 	})
 	for i := range c.Groups {
 		c.Groups[i].setDefaults()
 	}
 	return errors.Join(append(errs, err)...)
+}
+
+// wrongConfig returns an error about one field of Config.
+func wrongConfig(field, format string, args ...any) error {
+	return fmt.Errorf("fleet: Config.%w", wrong(field, format, args...))
 }
 
 // logs returns the directory of the logs of a node's containers.
@@ -138,7 +143,7 @@ func newClient(cfg *rest.Config, wrap func(*rest.Config)) (*kubeclient.Client, e
 	}
 	c, err := kubeclient.New(own)
 	if err != nil {
-		return nil, fmt.Errorf("fleet: Config.Client: %w", err)
+		return nil, wrongConfig("Client", "%w", err)
 	}
 	return c, nil
 }

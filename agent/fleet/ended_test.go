@@ -46,9 +46,54 @@ func TestCheckEnded(t *testing.T) {
 		if took, said, err := check("f"); err != nil || took < 3*time.Second || took > 15*time.Second || said < 3*time.Second {
 			t.Errorf("it has just ended: %v, after %s", err, took)
 		}
+		if took, said, err := check("f"); err != nil || took != 15*time.Second || said != 15*time.Second {
+			t.Errorf("it has ended before, and the control plane has not noticed it: %v, after %s", err, took)
+		}
+		nodes := b.admin.CoreV1().Nodes()
+		list, err := nodes.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items { // what the control plane does
+			for j := range list.Items[i].Status.Conditions {
+				list.Items[i].Status.Conditions[j].Status = v1.ConditionUnknown
+			}
+			if _, err := nodes.UpdateStatus(t.Context(), &list.Items[i], metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if took, said, err := check("f"); err != nil || took != 0 || said != 0 {
 			t.Errorf("it has ended before: %v, after %s", err, took)
 		}
+	})
+}
+
+// A fleet whose clocks are behind is noticed, although all times that its nodes write are old: it is not cleaned, and not started a second time.
+func TestClockBehindAndCheckEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fleet.Config{Name: "f", Keep: true, Groups: []fleet.Group{{Count: 2}}}
+		b := start(t, cfg)
+		b.until(t, "both join", settled)
+		if _, err := b.fleet.Inject(fleet.Selector{All: true}, fleet.Fault{Kind: fleet.FaultClock, Clock: fleet.Skew{Offset: -time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Minute) // the status is sent again, with a heartbeat from the past
+		if err := fleet.CheckEnded(t.Context(), b.kube.RESTConfig("test"), "f", nil); err == nil || !strings.Contains(err.Error(), "the fleet f runs: node f-node-") {
+			t.Errorf("clean: %v", err)
+		}
+		cfg.Client = b.kube.RESTConfig("second")
+		second, err := fleet.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "the fleet f runs already: node f-node-") {
+			t.Errorf("start: %v", err)
+		}
+		b.end(t)
+		b.run(t, cfg)
+		b.until(t, "the next fleet has its nodes Ready", settled)
+		b.end(t)
 	})
 }
 

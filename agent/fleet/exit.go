@@ -1,7 +1,7 @@
 package fleet
 
 import (
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -27,20 +27,20 @@ type Exit struct {
 	OOM bool `json:"oom"`
 }
 
-// check returns an error if a field is not valid.
+// check returns an error if the Exit is not valid, a *simulated.FieldError if a single field is wrong.
 func (e *Exit) check() error {
 	for _, p := range []struct{ field, pattern string }{{"namespace", e.Namespace}, {"pod", e.Pod}, {"container", e.Container}, {"image", e.Image}} {
 		if _, err := path.Match(p.pattern, ""); err != nil {
-			return fmt.Errorf("exit.%s: %q: %w", p.field, p.pattern, err)
+			return wrong(p.field, "%q is no pattern: use * for any text, ? for a character, [a-z] for one of these; a backslash takes away their meaning", brief(p.pattern))
 		}
 	}
 	switch {
-	case e.Count < 0 || e.Percent < 0 || e.Percent > 100 || e.Count > 0 && e.Percent > 0:
-		return fmt.Errorf("exit: choose a positive number of containers, or at most 100 percent")
+	case e.Count < 0 || !(e.Percent >= 0 && e.Percent <= 100) || e.Count > 0 && e.Percent > 0:
+		return errors.New("choose a positive number of containers, or at most 100 percent")
 	case e.Code < 0 || e.Code > 255:
-		return fmt.Errorf("exit.code: %d: use 0 to 255", e.Code)
+		return wrong("code", "%d: use 0 to 255", e.Code)
 	case e.OOM && (e.Code != 0 || e.Reason != ""):
-		return fmt.Errorf("exit.oom sets code and reason itself: remove them")
+		return wrong("oom", "it sets code and reason itself: remove them")
 	}
 	return nil
 }

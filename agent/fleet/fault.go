@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,10 +88,7 @@ func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
 // cannot have the fault are left out: for example, the runtime of a machine that has crashed cannot misbehave. If that is true of all of them,
 // or of one that Selector.Names names, InjectEach returns an error, and then no node has the fault.
 func (f *Fleet) InjectEach(s Selector, fault Fault) (Injected, error) {
-	if fault.For < 0 {
-		return Injected{}, errors.New("a fault cannot last for a negative time")
-	}
-	if err := fault.checkHere(); err != nil {
+	if err := fault.Check(); err != nil {
 		return Injected{}, err
 	}
 	f.mu.Lock()
@@ -133,8 +129,12 @@ func (f *Fleet) InjectEach(s Selector, fault Fault) (Injected, error) {
 	return in, nil
 }
 
-// checkHere returns an error if the fault is not valid, or if it is for a CRI method that simulated runtimes do not have.
-func (fault *Fault) checkHere() error {
+// Check returns an error if the fault is not valid, or if it is for a CRI method that simulated runtimes do not have. The error is a
+// *simulated.FieldError if a single field is wrong, or one of Runtime, Pressure, Devices, Clock and Exit as a whole.
+func (fault *Fault) Check() error {
+	if fault.For < 0 {
+		return wrong("for", "%s: a fault cannot last for a negative time", fault.For)
+	}
 	if err := fault.check(); err != nil {
 		return err
 	}
@@ -144,27 +144,32 @@ func (fault *Fault) checkHere() error {
 	return nil
 }
 
-// check returns an error if the fault is not valid.
+// check returns an error if the fault is not valid, as Check does. A method may be one of a real runtime.
 func (fault *Fault) check() error {
 	switch {
 	case !slices.Contains(faultKinds, fault.Kind):
 		return fmt.Errorf("fault %q: use one of %s", brief(string(fault.Kind)), listed(faultKinds))
 	case fault.Kind == FaultRuntime:
-		return fault.Runtime.Check()
+		return simulated.Within("runtime", fault.Runtime.Check())
 	case fault.Kind == FaultSlowAPI && fault.Delay <= 0:
-		return fmt.Errorf("fault %s needs a delay", fault.Kind)
+		return wrong("delay", "fault %s needs a delay: how much longer a request takes", fault.Kind)
 	case fault.Kind == FaultPressure:
-		return fault.Pressure.Check()
+		return simulated.Within("pressure", fault.Pressure.Check())
 	case fault.Kind == FaultDevices:
-		return fault.Devices.Check()
+		return simulated.Within("devices", fault.Devices.Check())
 	case fault.Kind == FaultClock:
-		return fault.Clock.check()
+		return simulated.Within("clock", fault.Clock.check())
 	case fault.Kind == FaultExit && fault.For > 0:
-		return fmt.Errorf("fault %s happens once: it has no duration", fault.Kind)
+		return wrong("for", "fault %s happens once: it has no duration", fault.Kind)
 	case fault.Kind == FaultExit:
-		return fault.Exit.check()
+		return simulated.Within("exit", fault.Exit.check())
 	}
 	return nil
+}
+
+// wrong returns an error about one field.
+func wrong(field, format string, args ...any) error {
+	return &simulated.FieldError{Field: field, Err: fmt.Errorf(format, args...)}
 }
 
 // listed returns words as text, separated by commas.

@@ -96,7 +96,7 @@ func New(cfg Config) (*Fleet, error) {
 		f.next, err = rest.TransportFor(own)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("fleet: Config.Client: %w", err)
+		return nil, wrongConfig("Client", "%w", err)
 	}
 	f.count = newRequests()
 	f.next = f.count.over(f.next)

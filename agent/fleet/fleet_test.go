@@ -234,11 +234,11 @@ func TestBadConfigs(t *testing.T) {
 		cfg  fleet.Config
 		want string
 	}{
-		{fleet.Config{Groups: []fleet.Group{{Count: 1}}}, "Config.Client is required"},
-		{fleet.Config{Client: client}, "Config.Groups is empty"},
+		{fleet.Config{Groups: []fleet.Group{{Count: 1}}}, "Config.Client: it is required"},
+		{fleet.Config{Client: client}, "Config.Groups: there must be at least one"},
 		{fleet.Config{Client: client, Name: "A b", Groups: []fleet.Group{{}}}, `Config.Name: "A b"`},
 		{fleet.Config{Client: client, Identity: "x", Groups: []fleet.Group{{}}}, "Config.Identity"},
-		{fleet.Config{Client: client, Identity: fleet.Certificate, Shard: fleet.Shard{Name: "a"}, Groups: []fleet.Group{{}}}, "Config.Shard"},
+		{fleet.Config{Client: client, Identity: fleet.Certificate, Shard: fleet.Shard{Name: "a"}, Groups: []fleet.Group{{}}}, "Config.Identity: processes that share"},
 		{fleet.Config{Client: client, Storage: true, Shard: fleet.Shard{Name: "a"}, Groups: []fleet.Group{{}}}, "Config.Storage"},
 		{fleet.Config{Client: client, Groups: []fleet.Group{{Count: -1}}}, "Config.Groups[0].count: -1"},
 		{fleet.Config{Client: client, Groups: []fleet.Group{{Name: "a", Count: 2, NodeName: "n-{index}"}, {Name: "b", Count: 1, NodeName: "n-{index}"}}}, `two nodes have the name "n-1"`},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/edge/heartbeat"
 )
 
@@ -111,7 +112,7 @@ func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
 		return "", errNoNode
 	}}
 	if o.link.clock != nil {
-		k.lease.Shows = o.link.clock.Shows
+		k.lease.Clock = nodeclock.Of(o.link.clock)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -194,8 +194,8 @@ func (f *eventFile) event(i int, bad func(field, text string)) Event {
 	if n := f.Nodes; n != nil {
 		e.Nodes = Selector{Names: n.Names, Group: n.Group, Labels: n.Labels, Count: n.Count, Percent: n.Percent}
 		e.Nodes.All = len(n.Names) == 0 && n.Count == 0 && n.Percent == 0
-		if err := e.Nodes.check(); err != nil {
-			bad("nodes", err.Error())
+		if err := e.Nodes.Check(); err != nil {
+			badField("nodes", simulated.Within("nodes", err), bad)
 		}
 	}
 	if f.Runtime != nil {
@@ -223,6 +223,14 @@ func (f *eventFile) event(i int, bad func(field, text string)) Event {
 	return e
 }
 
+// badField calls bad for the field that an error names, or for otherwise if it names none.
+func badField(otherwise string, err error, bad func(field, text string)) {
+	if f, ok := errors.AsType[*simulated.FieldError](err); ok {
+		otherwise, err = f.Field, f.Err
+	}
+	bad(otherwise, err.Error())
+}
+
 // check calls bad for each field of the event that is not valid.
 func (f *eventFile) check(e *Event, bad func(field, text string)) {
 	for _, part := range []struct {
@@ -239,7 +247,7 @@ func (f *eventFile) check(e *Event, bad func(field, text string)) {
 		}
 	}
 	if err := e.Fault.check(); err != nil {
-		bad("fault", err.Error())
+		badField("fault", err, bad)
 	}
 	for _, d := range []struct {
 		field string

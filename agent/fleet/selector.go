@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/wherry-node/wherry/agent/simulated"
 )
 
 // Selector chooses nodes of a fleet, or of those that Group and Labels leave: the nodes with these Names, Count random nodes, Percent of
@@ -29,8 +31,9 @@ type Selector struct {
 // ErrNoNode means that no node matches a selector.
 var ErrNoNode = errors.New("no node is chosen")
 
-// check returns an error unless exactly one of Names, Count, Percent and All is set, to a valid value.
-func (s *Selector) check() error {
+// Check returns an error unless exactly one of Names, Count, Percent and All is set, and all fields have valid values. The error is a
+// *simulated.FieldError if a single field is wrong. Check cannot know the fleet's groups and nodes.
+func (s *Selector) Check() error {
 	ways := 0
 	for _, is := range []bool{len(s.Names) > 0, s.Count != 0, s.Percent != 0, s.All} {
 		if is {
@@ -40,11 +43,15 @@ func (s *Selector) check() error {
 	switch {
 	case ways != 1:
 		return errors.New("choose the nodes in one way: by names, by a count, by a percentage, or all")
-	case s.Count < 0 || s.Percent < 0 || s.Percent > 100:
-		return errors.New("choose a positive number of nodes, or at most 100 percent")
+	case s.Count < 0:
+		return wrong("count", "%d: choose a positive number of nodes", s.Count)
+	case !(s.Percent >= 0 && s.Percent <= 100): // NaN is no part of the nodes
+		return wrong("percent", "%g: choose at most 100 percent of the nodes", s.Percent)
 	}
-	_, err := s.labels()
-	return err
+	if _, err := s.labels(); err != nil {
+		return &simulated.FieldError{Field: "labels", Err: err}
+	}
+	return nil
 }
 
 // maxLabels is the largest length of Selector.Labels in bytes.
@@ -64,7 +71,7 @@ func (s *Selector) labels() (labels.Selector, error) {
 
 // choose returns the chosen nodes, sorted by name. The caller holds the lock.
 func (f *Fleet) choose(s Selector) ([]*node, error) {
-	switch err := s.check(); {
+	switch err := simulated.Within("nodes", s.Check()); {
 	case err != nil:
 		return nil, err
 	case s.Group != "" && !slices.ContainsFunc(f.cfg.Groups, func(g Group) bool { return g.Name == s.Group }):

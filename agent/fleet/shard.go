@@ -42,10 +42,10 @@ func (s *Shard) check() error {
 	}
 	s.Namespace = cmp.Or(s.Namespace, metav1.NamespaceSystem)
 	if err := checkShardName(s.Name); err != nil {
-		return fmt.Errorf("fleet: Config.Shard.Name: %q: %w", s.Name, err)
+		return wrongConfig("Shard.Name", "%q: %w", s.Name, err)
 	}
 	if errs := validation.IsDNS1123Label(s.Namespace); len(errs) > 0 {
-		return fmt.Errorf("fleet: Config.Shard.Namespace: %q: %s", s.Namespace, strings.Join(errs, "; "))
+		return wrongConfig("Shard.Namespace", "%q: %s", s.Namespace, strings.Join(errs, "; "))
 	}
 	return nil
 }

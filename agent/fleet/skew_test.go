@@ -249,8 +249,8 @@ events:
 func TestClockScenarioIsChecked(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"{fault: clock}":                            "s.yaml:4: events[0].fault: fault clock needs an offset",
-		"{fault: clock, clock: {drift: 1h}}":        "s.yaml:4: events[0].fault: drift 1h0m0s",
+		"{fault: clock}":                            "s.yaml:4: events[0].clock: a wrong clock needs an offset",
+		"{fault: clock, clock: {drift: 1h}}":        "s.yaml:4: events[0].clock.drift: 1h0m0s",
 		"{fault: lease, clock: {drift: 1s}}":        "s.yaml:4: events[0].clock: only the fault clock has this field",
 		"{fault: clock, clock: {offset: tomorrow}}": "s.yaml:4: events[0].clock.offset",
 		"{fault: clock, clock: {ahead: 1s}}":        "s.yaml:4: events[0].clock.ahead",

@@ -20,13 +20,13 @@ type DeviceFault struct {
 	Unhealthy int `json:"unhealthy"`
 }
 
-// Check returns an error if the fault is not valid.
+// Check returns a *FieldError if the fault is not valid.
 func (f *DeviceFault) Check() error {
 	switch {
 	case f.Resource == "":
-		return errors.New("a fault of devices needs the resource, such as example.com/gpu")
+		return wrong("resource", "name the resource of the devices, such as example.com/gpu")
 	case f.Unhealthy < 0:
-		return errors.New("the number of unhealthy devices must not be negative")
+		return wrong("unhealthy", "the number of devices must not be negative")
 	}
 	return nil
 }

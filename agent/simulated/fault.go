@@ -43,7 +43,7 @@ func CheckMethod(method string) error {
 	return crimethod.Check(method)
 }
 
-// Check returns an error if the fault is not valid. It does not check Method, because a real runtime, for which the fault may be, has methods
+// Check returns an error if the fault is not valid, a *FieldError if a single field is wrong. It does not check Method, because a real runtime, for which the fault may be, has methods
 // of its own: for a simulated runtime see CheckMethod.
 func (f *Fault) Check() error {
 	kinds := 0
@@ -59,15 +59,15 @@ func (f *Fault) Check() error {
 	case kinds == 0 && f.Delay <= 0:
 		return errors.New("a fault of the runtime needs a delay, an error, a hang, lost answers or lost events")
 	case f.Code != "" && f.Error == "":
-		return errors.New("the code of a fault is that of its error: set the error too")
+		return wrong("code", "it is the code of an error: set the error too")
 	case !known:
-		return fmt.Errorf("code %q: use a code of gRPC other than OK, such as Unavailable or NotFound", f.Code)
+		return wrong("code", fmt.Sprintf("%.100q is no code of an error of gRPC: use for example Unavailable or NotFound", f.Code))
 	case f.Delay < 0:
-		return errors.New("the delay of a fault must not be negative")
+		return wrong("delay", "a call cannot end before it began")
 	case len(f.Error) > maxError:
-		return fmt.Errorf("the error of a fault has at most %d bytes", maxError)
+		return wrong("error", fmt.Sprintf("use at most %d bytes", maxError))
 	case !(f.Chance >= 0 && f.Chance <= 1): // NaN is no chance either
-		return errors.New("the chance of a fault is a number from 0 to 1")
+		return wrong("chance", "use a number from 0 to 1")
 	}
 	return nil
 }

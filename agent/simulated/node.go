@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
@@ -98,13 +99,9 @@ func New(cfg Config) *Node {
 	for method, l := range cfg.Latency {
 		latency[method] = simcri.Latency(l)
 	}
-	var shows func(time.Time) time.Time
-	if cfg.Clock != nil {
-		shows = cfg.Clock.Shows
-	}
 	runtime := simcri.New(simcri.Config{
 		Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, Rules: cfg.Rules.of(), WriteLogs: cfg.Logs, Log: cfg.Log,
-		Shows: shows,
+		Clock: nodeclock.Of(cfg.Clock),
 	})
 	n := &Node{runtime: runtime, devices: devices{all: cfg.Devices}, clock: cfg.Clock}
 	shape := agent.Shape{

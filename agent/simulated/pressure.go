@@ -14,15 +14,18 @@ type Pressure struct {
 	Processes float64 `json:"processes"`
 }
 
-// Check returns an error if the Pressure is not valid.
+// Check returns an error if the Pressure is not valid, a *FieldError if a single field is wrong.
 func (p *Pressure) Check() error {
-	for _, v := range []float64{p.Memory, p.Disk, p.Processes} {
-		if v < 0 || v > 100 {
-			return errors.New("pressure: use 0 to 100 percent")
+	for _, r := range []struct {
+		field   string
+		percent float64
+	}{{"memory", p.Memory}, {"disk", p.Disk}, {"processes", p.Processes}} {
+		if !(r.percent >= 0 && r.percent <= 100) { // NaN is no part of anything
+			return wrong(r.field, "use 0 to 100 percent")
 		}
 	}
 	if *p == (Pressure{}) {
-		return errors.New("pressure: set memory, disk or processes, in percent")
+		return errors.New("set memory, disk or processes, in percent")
 	}
 	return nil
 }

@@ -110,8 +110,8 @@ func newFleetClean() *cobra.Command {
 		Use:   "clean --kubeconfig FILE",
 		Short: "Remove what a killed fleet left in a cluster: its nodes, their leases and pods, what let them get certificates",
 		Long: `Remove what a fleet left in a cluster that was killed or had --keep: its nodes, their leases and pods, what let them get certificates.
-The command removes nothing while the fleet runs, that is, while one of its nodes renews its lease. If a lease was renewed a moment ago, it looks
-for 15 s whether that happens again.`,
+The command removes nothing while the fleet runs, that is, while one of its nodes renews its lease. If a lease was renewed a moment ago, or
+a node does not count as lost yet, it looks for 15 s whether that happens again.`,
 		Args: cobra.NoArgs,
 		RunE: finishing(func(cmd *cobra.Command, _ []string) error {
 			return c.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())

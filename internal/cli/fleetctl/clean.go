@@ -37,7 +37,7 @@ func (c *Clean) Run(ctx context.Context, out, said io.Writer) error {
 	}
 	if !c.Force {
 		err := fleet.CheckEnded(ctx, client, name, func(atMost time.Duration) {
-			fmt.Fprintf(said, "a node has renewed its lease a moment ago: looking for up to %s whether it does so again\n", atMost.Round(time.Second))
+			fmt.Fprintf(said, "the fleet may run: looking for up to %s whether a node renews its lease\n", atMost.Round(time.Second))
 		})
 		if err != nil {
 			return fmt.Errorf("%w (--force: remove its nodes without this check)", err)

@@ -266,8 +266,14 @@ func (c *Fault) Run(ctx context.Context, out io.Writer) error {
 		}
 		n.All = true
 	}
+	err := nodeFlags.name(c.Nodes.Check())
+	if err == nil && !c.Heal {
+		err = faultFlags.name(c.Fault.Check())
+	}
+	if err != nil {
+		return err
+	}
 	var done fleet.Injected
-	var err error
 	what := "healed"
 	if c.Heal {
 		done.On, err = c.Client.Heal(ctx, c.Nodes)

@@ -219,7 +219,7 @@ func TestScenarios(t *testing.T) {
 	for text, want := range map[string]string{
 		"- fault: fire\n":                              `scenario.yaml:4: events[0].fault: fault "fire"`,
 		"- {fault: crash, nodes: {group: big}}\n":      `events[0].nodes.group: "big": no such group`,
-		"- {fault: crash, nodes: {percent: 1000}}\n":   "scenario.yaml:4: events[0].nodes: choose a positive number",
+		"- {fault: crash, nodes: {percent: 1000}}\n":   "scenario.yaml:4: events[0].nodes.percent: 1000: choose at most 100 percent",
 		"- {fault: crash, times: 2, every: forever}\n": "scenario.yaml:4: events[0].every",
 	} {
 		bad := r

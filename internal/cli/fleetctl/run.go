@@ -11,7 +11,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/metrics"
-	"strings"
 	"sync"
 	"time"
 
@@ -215,21 +214,12 @@ func (r *Run) config(in *input) (fleet.Config, error) {
 	}
 	checked, err := fleet.New(cfg) // checks the configuration before anything is started
 	if err != nil {
-		return cfg, errors.New(byFlags(err.Error()))
+		return cfg, configFlags.name(err)
 	}
 	if in.plan != nil {
 		err = checked.Check(in.plan)
 	}
 	return cfg, err
-}
-
-// byFlags replaces, in an error about fleet.Config, the names of fields by those of the flags that set them.
-func byFlags(text string) string {
-	return strings.NewReplacer(
-		"fleet: Config.Name", "--name", "fleet: Config.Identity", "--identity", "fleet: Config.Shard.Namespace", "--shard-namespace",
-		"fleet: Config.Shard.Name", "--shard", "fleet: Config.Shard", "--shard", "fleet: Config.Storage", "--storage",
-		"another Config.Identity", "another --identity",
-	).Replace(text)
 }
 
 // listen opens the control socket of the fleet.

@@ -14,11 +14,20 @@ import (
 
 // readScenario reads a scenario from a file.
 func readScenario(name string) (*fleet.Scenario, error) {
-	data, err := readBounded(name, fleet.MaxTemplate)
+	data, err := scenarioText(name)
 	if err != nil {
-		return nil, fmt.Errorf("read the scenario: %w", err)
+		return nil, err
 	}
 	return fleet.ParseScenario(name, data)
+}
+
+// scenarioText returns the text of a scenario's file. If it cannot be read, the error says what kind of file to give.
+func scenarioText(name string) ([]byte, error) {
+	data, err := readBounded(name, fleet.MaxTemplate)
+	if err != nil {
+		return nil, fmt.Errorf("read the scenario: %w: give a file of the kind %s, as docs/fleet.md describes it", err, fleet.ScenarioKind)
+	}
+	return data, nil
 }
 
 // maxPlays bounds the scenarios that play at the same time.
@@ -111,7 +120,7 @@ type Apply struct{ Client }
 
 // Run plays a scenario in a running fleet.
 func (c *Apply) Run(ctx context.Context, out io.Writer, file string) error {
-	data, err := readBounded(file, fleet.MaxTemplate)
+	data, err := scenarioText(file)
 	if err != nil {
 		return err
 	}

@@ -100,6 +100,9 @@ type Fault struct {
 
 // Run makes a fault happen.
 func (c *Fault) Run(ctx context.Context, out io.Writer) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	texts, err := c.Inject(ctx, c.Injection)
 	return say(out, "fault: ", "", texts, err)
 }

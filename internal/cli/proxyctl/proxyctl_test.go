@@ -255,14 +255,14 @@ func TestBadScenarios(t *testing.T) {
 		"- fault: runtime\n  nodes: {count: 1}\n  runtime: {hang: true}\n":              "s.yaml:6: events[0].nodes: the runtime of a real node",
 		"- fault: runtime\n  when: {nodesReady: 1}\n  runtime: {hang: true}\n":          "s.yaml:6: events[0].when.nodesReady: a runtime does not know",
 		"- fault: runtime\n  runtime: {hang: true, method: PulImage}\n":                 `s.yaml:6: events[0].runtime.method: method "PulImage": CRI v1 has no such method`,
-		"- fault: runtime\n  runtime: {error: x, code: Fine}\n":                         `s.yaml:5: events[0].fault: code "Fine"`,
+		"- fault: runtime\n  runtime: {error: x, code: Fine}\n":                         `s.yaml:6: events[0].runtime.code: "Fine" is no code`,
 		"- fault: runtime\n  runtime: {hangs: true}\n":                                  "s.yaml:6: events[0].runtime.hangs: unknown field",
 		"- fault: runtime\n  runtime: {hang: true}\n- fault: lease\n  after: 1h\n":      "s.yaml:7: events[1].fault: the runtime of a real node",
 		"- fault: runtime\n  runtime: {method: PullImage, loseAnswer: 5}\n  for: 1h\n":  "s.yaml:6: events[0].runtime.loseAnswer",
-		"- fault: runtime\n  runtime: {loseAnswer: true, hang: true, error: broken}\n":  "s.yaml:5: events[0].fault: a fault of the runtime hangs, fails, loses answers or loses events",
+		"- fault: runtime\n  runtime: {loseAnswer: true, hang: true, error: broken}\n":  "s.yaml:6: events[0].runtime: a fault of the runtime hangs, fails, loses answers or loses events",
 		"- fault: runtime\n  runtime: {delay: 1s}\n  times: 2\n":                        "s.yaml:7: events[0].times: a fault that happens several times needs every",
 		"- fault: runtime\n  runtime: {delay: 1s}\n  when: {podsRunning: -1}\n  for: x": "s.yaml:8: events[0].for",
-		"- fault: runtime\n  runtime: {error: " + strings.Repeat("x", 4097) + "}\n":     "s.yaml:5: events[0].fault: the error of a fault has at most 4096 bytes",
+		"- fault: runtime\n  runtime: {error: " + strings.Repeat("x", 4097) + "}\n":     "s.yaml:6: events[0].runtime.error: use at most 4096 bytes",
 	} {
 		if _, err := parseScenario("s.yaml", []byte(head+text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -340,5 +340,20 @@ func TestRecord(t *testing.T) {
 	}
 	if l := lines[1]; l.Method != "Status" || l.Code != "Unknown" || l.Request != 0 || !strings.HasPrefix(l.Fault, "Status fails") {
 		t.Errorf("line %+v", l)
+	}
+}
+
+// A command that gets a wrong value in a flag names the flag.
+func TestFaultsNameTheWrongFlag(t *testing.T) {
+	t.Parallel()
+	for want, fault := range map[string]simulated.Fault{
+		"--chance: use a number from 0 to 1":  {Hang: true, Chance: 2},
+		`--code: "no" is no code of an error`: {Error: "x", Code: "no"},
+		"a fault of the runtime needs":        {},
+	} {
+		f := Fault{Client{Socket: filepath.Join(t.TempDir(), "none")}, Injection{Fault: fault}}
+		if err := f.Run(t.Context(), nil); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", fault, err, want)
+		}
 	}
 }

@@ -27,6 +27,15 @@ type Injection struct {
 	For  time.Duration `json:"for"` // 0: until it is healed
 }
 
+// check returns an error if the fault is not valid. It names the flag that is wrong: the flags have the names of the fields.
+func (i *Injection) check() error {
+	err := i.Fault.Check()
+	if wrong, ok := errors.AsType[*simulated.FieldError](err); ok {
+		return fmt.Errorf("--%s: %w", wrong.Field, wrong.Err)
+	}
+	return err
+}
+
 // fault returns the fault for a proxy.
 func (i *Injection) fault() (criproxy.Fault, error) {
 	f := &i.Fault
@@ -138,6 +147,9 @@ func (r *Run) sockets(listen string) (commands, clients net.Listener, err error)
 func (r *Run) begin(proxy *criproxy.Proxy) error {
 	if r.Fault.Fault == (simulated.Fault{}) && r.Fault.For == 0 {
 		return nil
+	}
+	if err := r.Fault.check(); err != nil {
+		return err
 	}
 	f, err := r.Fault.fault()
 	if err != nil {

@@ -106,10 +106,7 @@ func (u *update) nodeEvent(reason string) {
 // put writes one condition. It limits the length of the message, which may come from a runtime or an error. changed reports whether the
 // condition's status has changed; existed reports whether the Node already had the condition.
 func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
-	now := metav1.NewTime(u.f.Now)
-	if !u.f.Shown.IsZero() {
-		now = metav1.NewTime(u.f.Shown)
-	}
+	now := metav1.NewTime(u.f.Clock.Shows(u.f.Now))
 	c.Message = pod.Text(c.Message)
 	c.LastHeartbeatTime, c.LastTransitionTime = now, now
 	list := u.node.Status.Conditions

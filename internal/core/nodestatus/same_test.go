@@ -35,7 +35,7 @@ func change(p any, r *rand.Rand) {
 // that Same does not compare are named here.
 func TestSameFactsMakeTheSameNode(t *testing.T) {
 	t.Parallel()
-	free := []string{"Now", "Shown", "Runtime.LastReady", "Pressure.Met", "Pressure.Missing", "Pressure.Next", "Pressure.State"}
+	free := []string{"Now", "Clock", "Runtime.LastReady", "Pressure.Met", "Pressure.Missing", "Pressure.Next", "Pressure.State"}
 	s, r := settings(t), rand.New(rand.NewPCG(1, 1))
 	base := Update(s, facts(), &v1.Node{}).Node
 	node := func(f *Facts) *v1.Node {

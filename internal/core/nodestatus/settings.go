@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
@@ -46,8 +47,8 @@ type Settings struct {
 // Facts is one measurement. A value that could not be measured is zero, and Problems says so.
 type Facts struct {
 	Now time.Time
-	// Shown is what the node's clock shows at Now, for the times in the Node. Zero: Now.
-	Shown   time.Time
+	// Clock is the node's clock, for the times in the Node.
+	Clock   nodeclock.Clock
 	Machine Machine
 	// EphemeralStorage is the size in bytes of the filesystem of the agent's root directory; zero: not known.
 	EphemeralStorage int64

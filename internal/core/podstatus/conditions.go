@@ -115,7 +115,7 @@ func (d *derivation) endedInTheEnd(name string, old *v1.ContainerStatus) bool {
 	if inst := d.Observed.Newest(name); inst != nil && d.id(inst) == old.ContainerID {
 		return !inst.FinishedAt.Before(began)
 	}
-	return !old.State.Terminated.FinishedAt.Time.Before(d.Shows(began))
+	return !old.State.Terminated.FinishedAt.Time.Before(d.Clock.Shows(began))
 }
 
 // sidecarWasUp reports whether a sidecar runs and has started, or had done so when its pod began to end.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -34,9 +35,8 @@ type Input struct {
 	RecursiveReadOnly bool
 	Omit              Omit
 	Now               time.Time
-	// Shows returns what the node's clock shows at an instant: the times in statuses are those of the node's clock, all others are instants.
-	// Nil: both are the same.
-	Shows func(time.Time) time.Time
+	// Clock is the node's clock: the times in statuses are those that it shows, all others are instants.
+	Clock nodeclock.Clock
 }
 
 // Omit says which parts of a status are left out because their feature gates are off. By default none is left out.
@@ -55,9 +55,6 @@ func Derive(in Input) v1.PodStatus {
 	}
 	if d.Plan == nil {
 		d.Plan = &decide.Plan{}
-	}
-	if d.Shows == nil {
-		d.Shows = func(t time.Time) time.Time { return t }
 	}
 	d.initialized = d.wasInitialized()
 	s := v1.PodStatus{
@@ -140,7 +137,7 @@ func (d *derivation) stamp(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
 	}
-	return metav1.NewTime(d.Shows(t).Truncate(time.Second)).Rfc3339Copy()
+	return metav1.NewTime(d.Clock.Shows(t).Truncate(time.Second)).Rfc3339Copy()
 }
 
 // addresses sets the addresses of the node and of the pod. The pod has the addresses of its sandbox; the one of the same family as the

@@ -19,6 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 )
 
 // These constants limit the tries to send an event and the time between them, the events that may wait, and the requests at a time.
@@ -53,8 +55,8 @@ type Config struct {
 	// Turn, if set, is called before each request, and returns when the request may be sent, or when ctx ends, with an error. The Recorder
 	// calls done when the request has been answered. The events of several agents can wait there for what is more urgent.
 	Turn func(ctx context.Context) (done func(), err error)
-	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
-	Shows func(time.Time) time.Time
+	// Clock is the node's clock, for the times in events.
+	Clock nodeclock.Clock
 	// Log gets a line for each event that is sent, at -v=2, and a warning for each one that the API server refuses or
 	// that is lost; nil: no lines.
 	Log *slog.Logger
@@ -101,9 +103,6 @@ func New(cfg Config) *Recorder {
 	}
 	if cfg.Turn == nil {
 		cfg.Turn = func(context.Context) (func(), error) { return func() {}, nil }
-	}
-	if cfg.Shows == nil {
-		cfg.Shows = func(t time.Time) time.Time { return t }
 	}
 	if cfg.Before == nil {
 		cfg.Before = func(context.Context, *v1.ObjectReference, string, string) {}
@@ -325,7 +324,7 @@ func (r *Recorder) event(t *recorded, w *written) *v1.Event {
 	return &v1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: w.name, Annotations: t.annotations},
 		InvolvedObject: t.ref, Type: t.eventType, Reason: t.reason, Message: message, Count: w.count,
-		FirstTimestamp: metav1.NewTime(r.cfg.Shows(w.first)), LastTimestamp: metav1.NewTime(r.cfg.Shows(t.at)),
+		FirstTimestamp: metav1.NewTime(r.cfg.Clock.Shows(w.first)), LastTimestamp: metav1.NewTime(r.cfg.Clock.Shows(t.at)),
 		Source: r.cfg.Source, ReportingController: r.cfg.Source.Component, ReportingInstance: r.cfg.Source.Host,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
@@ -110,8 +111,8 @@ type Config struct {
 	// Rand returns a number in [0, 1) that spreads the reports and renewals of many nodes; nil: random. Both loops call
 	// it.
 	Rand func() float64
-	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
-	Shows func(time.Time) time.Time
+	// Clock is the node's clock, for the times in the lease.
+	Clock nodeclock.Clock
 	// Log should carry the node's name: the messages do not repeat it.
 	Log *slog.Logger
 }

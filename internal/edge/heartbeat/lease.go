@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
@@ -33,8 +34,8 @@ type Lease struct {
 	CreateFirst bool
 	// Found gets each lease that was read, before it is renewed. Optional.
 	Found func(*coordinationv1.Lease)
-	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
-	Shows func(time.Time) time.Time
+	// Clock is the node's clock, for the times in the lease.
+	Clock nodeclock.Clock
 
 	last *coordinationv1.Lease // the newest answer of the API; nil: there is none
 }
@@ -139,10 +140,7 @@ func (l *Lease) create(ctx context.Context) error {
 // fill writes holder, time, duration and owner into a lease. If the Node is not known, it writes all but the owner and returns an
 // error.
 func (l *Lease) fill(ctx context.Context, lease *coordinationv1.Lease) (err error) {
-	uid, now := types.UID(""), time.Now()
-	if l.Shows != nil {
-		now = l.Shows(now)
-	}
+	uid, now := types.UID(""), l.Clock.Shows(time.Now())
 	if len(lease.OwnerReferences) == 0 {
 		uid, err = l.Owner(ctx)
 	}

@@ -21,7 +21,7 @@ func (h *Heartbeat) renewLease(ctx context.Context) {
 	every := h.leaseInterval()
 	lease := &Lease{
 		API: h.cfg.Lease, Node: h.cfg.NodeName, Duration: h.cfg.LeaseDuration, Owner: h.owner, Timeout: every, OnRepeatedFailure: h.cfg.OnRepeatedFailure,
-		CreateFirst: h.created.Load(), Shows: h.cfg.Shows,
+		CreateFirst: h.created.Load(), Clock: h.cfg.Clock,
 	}
 	said := sayer{log: h.cfg.Log}
 	interval := func() time.Duration { return every + time.Duration(h.cfg.Rand()*leaseJitter*float64(every)) }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -43,8 +44,8 @@ type certificates struct {
 	accounts func(namespace string) ServiceAccounts
 	node     func() (name string, uid types.UID)
 	log      *slog.Logger
-	instant  func(time.Time) time.Time // Config.Instant
-	follow   func(*certRequest)        // begins the watch of a request; it must not block
+	clock    nodeclock.Clock    // Config.Clock
+	follow   func(*certRequest) // begins the watch of a request; it must not block
 	notify   func(types.UID)
 	wake     func() // makes tokens.round check again which renewals are due
 
@@ -155,7 +156,7 @@ func (c *certificates) state(p *v1.Pod, k certKey, have []byte) (held *credentia
 		return nil, false, errors.New("podCertificate: the pod has ended")
 	}
 	if cert.held == nil && len(have) > 0 {
-		cert.held = adopted(have, now, c.instant)
+		cert.held = adopted(have, now, c.clock)
 		c.remindSoon()
 	}
 	if cert.held != nil && now.Before(cert.held.expires) {
@@ -334,7 +335,7 @@ func (r *certRequest) Apply(event watch.EventType, obj runtime.Object) (done boo
 		switch {
 		case cond.Status != metav1.ConditionTrue:
 		case cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
-			r.end(issued(req, r.key, time.Now(), r.owner.instant))
+			r.end(issued(req, r.key, time.Now(), r.owner.clock))
 			return true
 		case cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeDenied, cond.Type == certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
 			answer := fmt.Errorf("signer %q answered podcertificaterequest %q with %s: %s: %s (the pod keeps this answer: create another pod)",

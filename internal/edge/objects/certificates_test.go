@@ -24,8 +24,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
+
+// aheadBy is a node's clock that is ahead.
+type aheadBy time.Duration
+
+func (a aheadBy) Shows(t time.Time) time.Time       { return t.Add(time.Duration(a)) }
+func (a aheadBy) Instant(shown time.Time) time.Time { return shown.Add(-time.Duration(a)) }
 
 // signer is a certificate authority of a test.
 type signer struct {
@@ -363,8 +370,8 @@ func TestCertificatesFollowTheNodesClock(t *testing.T) {
 	req := &certificatesv1beta1.PodCertificateRequest{Status: certificatesv1beta1.PodCertificateRequestStatus{CertificateChain: s.sign(t, csr, time.Hour)}}
 	now := time.Now()
 	for ahead, lasts := range map[time.Duration]time.Duration{0: time.Hour, 30 * time.Minute: 30 * time.Minute, -time.Hour: 2 * time.Hour, 2 * time.Hour: 0} {
-		instant := func(shown time.Time) time.Time { return shown.Add(-ahead) }
-		c, err := issued(req, key, now, instant)
+		clock := nodeclock.Of(aheadBy(ahead))
+		c, err := issued(req, key, now, clock)
 		if lasts == 0 {
 			if leaf := leafOf(t, []byte(req.Status.CertificateChain)); err == nil || !strings.Contains(err.Error(), "expired at "+leaf.NotAfter.UTC().Format(time.RFC3339)) {
 				t.Errorf("%s ahead: %v", ahead, err)
@@ -377,7 +384,7 @@ func TestCertificatesFollowTheNodesClock(t *testing.T) {
 		if got := c.expires.Sub(now); got < lasts-2*time.Second || got > lasts || !c.renew.Before(c.expires) || c.renew.Before(now.Add(lasts/2)) {
 			t.Errorf("%s ahead: expires after %s and is renewed after %s, want %s, and a renewal in the second half", ahead, got, c.renew.Sub(now), lasts)
 		}
-		again := adopted(c.bundle(), now, instant)
+		again := adopted(c.bundle(), now, clock)
 		if again == nil || !again.expires.Equal(c.expires) {
 			t.Errorf("%s ahead: the next agent has %+v, want a certificate that expires at %s", ahead, again, c.expires)
 		}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 )
 
 // These are the types of PEM blocks.
@@ -75,8 +77,8 @@ func (c *credential) bundle() []byte {
 	return append(bytes.Clone(c.key), c.chain...)
 }
 
-// issued returns the credential of a request that a signer has answered, or an error if the answer is unusable. instant is Config.Instant.
-func issued(req *certificatesv1beta1.PodCertificateRequest, key []byte, now time.Time, instant func(time.Time) time.Time) (*credential, error) {
+// issued returns the credential of a request that a signer has answered, or an error if the answer is unusable. clock is Config.Clock.
+func issued(req *certificatesv1beta1.PodCertificateRequest, key []byte, now time.Time, clock nodeclock.Clock) (*credential, error) {
 	chain, leaf, err := readChain([]byte(req.Status.CertificateChain))
 	if err == nil {
 		err = belongs(key, leaf)
@@ -89,9 +91,9 @@ func issued(req *certificatesv1beta1.PodCertificateRequest, key []byte, now time
 		c.expires = at.Time
 	}
 	ends := c.expires
-	c.expires = instant(ends)
+	c.expires = clock.Instant(ends)
 	if at := req.Status.BeginRefreshAt; at != nil {
-		c.renew = instant(at.Time)
+		c.renew = clock.Instant(at.Time)
 	} else {
 		c.renew = now.Add(c.expires.Sub(now) * 2 / 3)
 	}
@@ -117,7 +119,7 @@ func spread(renew, expires time.Time) time.Duration {
 
 // adopted returns the credential that a volume contains. It returns nil if have is not a credential, or if the credential has
 // expired. The agent does not know when the signer wanted the credential to be renewed, so it renews the credential soon.
-func adopted(have []byte, now time.Time, instant func(time.Time) time.Time) *credential {
+func adopted(have []byte, now time.Time, clock nodeclock.Clock) *credential {
 	block, rest := pem.Decode(have)
 	if block == nil || block.Type != typePrivateKey {
 		return nil
@@ -127,7 +129,7 @@ func adopted(have []byte, now time.Time, instant func(time.Time) time.Time) *cre
 	if err != nil || belongs(key, leaf) != nil {
 		return nil
 	}
-	expires := instant(leaf.NotAfter)
+	expires := clock.Instant(leaf.NotAfter)
 	if !now.Before(expires) {
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 	"github.com/wherry-node/wherry/internal/base/rounds"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 )
 
 // Strategy is how Objects finds changes of ConfigMaps and Secrets: configMapAndSecretChangeDetectionStrategy of
@@ -87,9 +88,8 @@ type Config struct {
 	// Expired, if set, is called when a pod gets an expired token because the API server has not answered since Recall (the start from the
 	// answers that an earlier agent got). It must not block.
 	Expired func(p *v1.Pod, serviceAccount string, expired time.Time)
-	// Instant returns when the node's clock shows a time of a certificate; nil: the node's clock is that of the process. Tokens need no clock: they
-	// say how long they are valid.
-	Instant func(time.Time) time.Time
+	// Clock is the node's clock, for the times of certificates. Tokens need no clock: they say how long they are valid.
+	Clock nodeclock.Clock
 }
 
 // Objects is a view of the API objects that this node's pods refer to.
@@ -155,9 +155,6 @@ func New(cfg Config) *Objects {
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
-	if cfg.Instant == nil {
-		cfg.Instant = func(t time.Time) time.Time { return t }
-	}
 	if cfg.Expired == nil {
 		cfg.Expired = func(*v1.Pod, string, time.Time) {}
 	}
@@ -167,7 +164,7 @@ func New(cfg Config) *Objects {
 	}
 	o.certificates = certificates{
 		requests: cfg.API.CertificateRequests, accounts: cfg.API.ServiceAccounts, node: cfg.Node, log: cfg.Log,
-		instant: cfg.Instant, follow: o.followRequest, notify: cfg.Notify, wake: o.tokens.rounds.Wake, pods: map[types.UID]map[certKey]*certificate{},
+		clock: cfg.Clock, follow: o.followRequest, notify: cfg.Notify, wake: o.tokens.rounds.Wake, pods: map[types.UID]map[certKey]*certificate{},
 	}
 	o.tokens.also = o.certificates.dueSince
 	return o

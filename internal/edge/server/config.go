@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -45,8 +46,8 @@ type Config struct {
 	// UnknownConnections bounds the connections of a listener whose clients have not been authorised yet; 0:
 	// DefaultUnknownConnections.
 	UnknownConnections int
-	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
-	Shows func(time.Time) time.Time
+	// Clock is the node's clock, for the logs of containers, whose lines have its times.
+	Clock nodeclock.Clock
 	// Registerer takes the server's own metrics; nil: they are not registered.
 	Registerer prometheus.Registerer
 	// Dial connects to a streaming URL of the runtime; nil: it connects over TCP, with TLS if the URL's scheme is https.

@@ -112,11 +112,7 @@ func (p *queryParser) int(name string, least int64) *int64 {
 
 // serveLogs answers /containerLogs/NAMESPACE/POD/CONTAINER.
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
-	now := time.Now()
-	if s.cfg.Shows != nil { // the log has times of the node's clock
-		now = s.cfg.Shows(now)
-	}
-	o, err := parseLogQuery(r.URL.Query(), now)
+	o, err := parseLogQuery(r.URL.Query(), s.cfg.Clock.Shows(time.Now())) // the log has times of the node's clock
 	if bad := (*badQuery)(nil); errors.As(err, &bad) {
 		http.Error(w, bad.text, bad.status)
 		return

@@ -137,10 +137,8 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 	if started.IsZero() {
 		started = v.r.tree.made(group)
 	}
-	out.put(f.lastSeen, at, float64(at.Unix()), l[:]...)
-	if started.Unix() > 0 {
-		out.put(f.start, time.Time{}, float64(started.UnixNano())/second, l[:]...)
-	}
+	out.put(f.lastSeen, at, float64(out.clock.Shows(at).Unix()), l[:]...)
+	out.began(f.start, started, l[:]...)
 	var lim limits
 	if v.disks.s.cfg.PodsGroup != "" {
 		lim = *file.limits()

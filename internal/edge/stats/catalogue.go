@@ -102,37 +102,37 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	}
 	all = slices.Concat(all, m.lives.collectors(), m.resizes.collectors(), m.storage.collectors())
 	if cfg.Pods != nil {
-		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
+		all = append(all, collector{collect: func(out sink) { countRunning(cfg.Pods, out) }})
 	}
 	if cfg.ImagePulls != nil {
-		all = append(all, collector{func(out sink) { cfg.ImagePulls().put(out) }})
+		all = append(all, collector{collect: func(out sink) { cfg.ImagePulls().put(out) }})
 	}
 	if cfg.PullRecords != nil {
-		all = append(all, collector{func(out sink) { countPullRecords(cfg.PullRecords, out) }})
+		all = append(all, collector{collect: func(out sink) { countPullRecords(cfg.PullRecords, out) }})
 	}
 	if cfg.Tally != nil {
-		all = append(all, collector{func(out sink) { countTally(cfg.Tally, out) }})
+		all = append(all, collector{collect: func(out sink) { countTally(cfg.Tally, out) }})
 	}
 	if cfg.Startup != nil {
-		all = append(all, collector{func(out sink) { countStartup(cfg.Startup, out) }})
+		all = append(all, collector{collect: func(out sink) { countStartup(cfg.Startup, out) }})
 	}
 	if cfg.PersistentVolumes != nil {
-		all = append(all, collector{func(out sink) { countPersistentVolumes(cfg.PersistentVolumes(), out) }})
+		all = append(all, collector{collect: func(out sink) { countPersistentVolumes(cfg.PersistentVolumes(), out) }})
 	}
 	if cfg.ContainerLogs != nil {
-		all = append(all, collector{func(out sink) { countContainerLogs(cfg.ContainerLogs(), out) }})
+		all = append(all, collector{collect: func(out sink) { countContainerLogs(cfg.ContainerLogs(), out) }})
 	}
 	if cfg.PodCertificates != nil {
-		all = append(all, collector{func(out sink) { countPodCertificates(cfg.PodCertificates(), out) }})
+		all = append(all, collector{collect: func(out sink) { countPodCertificates(cfg.PodCertificates(), out) }})
 	}
 	if cfg.Volumes != nil {
-		all = append(all, collector{func(out sink) { countVolumes(cfg.Volumes, out) }})
+		all = append(all, collector{collect: func(out sink) { countVolumes(cfg.Volumes, out) }})
 	}
 	if cfg.CgroupVersion != nil {
-		all = append(all, collector{func(out sink) { countCgroupVersion(cfg.CgroupVersion, out) }})
+		all = append(all, collector{collect: func(out sink) { countCgroupVersion(cfg.CgroupVersion, out) }})
 	}
 	if cfg.MemoryKept != nil {
-		all = append(all, collector{func(out sink) { countMemoryKept(cfg.MemoryKept, out) }})
+		all = append(all, collector{collect: func(out sink) { countMemoryKept(cfg.MemoryKept, out) }})
 	}
 	if cfg.Gates != nil {
 		all = append(all, enabled(cfg.Gates))

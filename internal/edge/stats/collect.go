@@ -28,7 +28,7 @@ const (
 	everything
 )
 
-// reading is one measurement of the node.
+// reading is one measurement of the node. Its times are instants.
 type reading struct {
 	at      time.Time
 	tree    tree
@@ -97,7 +97,6 @@ func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 	}
 	s.readNode(r, want)
 	s.rate(r)
-	s.show(r)
 	return r, errors.Join(errs...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -111,8 +112,8 @@ type Config struct {
 	LogDir   string // the directory of the pods' logs: /var/log/pods
 
 	Now func() time.Time // Now returns the current time; nil: time.Now
-	// Shows returns what the node's clock shows at an instant, for the times in answers; nil: the node's clock is that of the process.
-	Shows func(time.Time) time.Time
+	// Clock is the node's clock, for the times in answers.
+	Clock nodeclock.Clock
 	Log   *slog.Logger
 }
 

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// diskReader measures the filesystems for one summary, each of them once.
+// diskReader measures the filesystems for one summary, each of them once, at the instant at.
 type diskReader struct {
 	s      *Stats
 	ctx    context.Context
@@ -56,7 +55,7 @@ func (d *diskReader) space(path string) *statsapi.FsStats {
 		if err != nil {
 			d.s.cfg.Log.Warn("stats are incomplete", "err", err)
 		} else {
-			have = &statsapi.FsStats{Time: metav1.NewTime(d.at), CapacityBytes: &capacity, AvailableBytes: &available, Inodes: &inodes, InodesFree: &inodesFree}
+			have = &statsapi.FsStats{Time: d.s.shown(d.at), CapacityBytes: &capacity, AvailableBytes: &available, Inodes: &inodes, InodesFree: &inodesFree}
 		}
 		d.spaces[path] = have
 	}
@@ -83,7 +82,7 @@ func (d *diskReader) usageOn(u *runtimeapi.FilesystemUsage) *statsapi.FsStats {
 	if out == nil {
 		out = &statsapi.FsStats{}
 	}
-	out.Time = metav1.NewTime(d.s.shown(stamp(u.GetTimestamp())))
+	out.Time = d.s.shown(stamp(u.GetTimestamp()))
 	out.UsedBytes, out.InodesUsed = value(u.GetUsedBytes()), value(u.GetInodesUsed())
 	return out
 }
@@ -106,7 +105,7 @@ func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
 	add(d.files(p))
 	for _, v := range d.volumes(p) {
 		one := statsapi.VolumeStats{Name: v.Name, FsStats: statsapi.FsStats{
-			Time: metav1.NewTime(d.s.shown(v.Time)), CapacityBytes: &v.CapacityBytes, AvailableBytes: &v.AvailableBytes, UsedBytes: &v.UsedBytes,
+			Time: d.s.shown(v.Time), CapacityBytes: &v.CapacityBytes, AvailableBytes: &v.AvailableBytes, UsedBytes: &v.UsedBytes,
 			Inodes: &v.Inodes, InodesFree: &v.InodesFree, InodesUsed: &v.InodesUsed,
 		}}
 		if v.PVCName != "" {

@@ -30,7 +30,7 @@ func TestDeviceRows(t *testing.T) {
 	s := newStats(t, func(c *Config) { c.HostRoot = hostV2(t) })
 	for _, withCounts := range []bool{true, false} {
 		metrics := make(chan prometheus.Metric, 32)
-		v := scene{f: newCadvisorFamilies(), out: sink(metrics), r: &reading{at: at(0)}, disks: s.disks(t.Context(), time.Time{})}
+		v := scene{f: newCadvisorFamilies(), out: sink{to: metrics}, r: &reading{at: at(0)}, disks: s.disks(t.Context(), time.Time{})}
 		v.device("/dev/vda", withCounts, labels{1: "/"})
 		if got, want := len(metrics), map[bool]int{true: 11, false: 9}[withCounts]; got != want {
 			t.Errorf("with counts %v: %d rows, want %d", withCounts, got, want)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 )
 
 // family is one metric: its kind, name, help text and labels.
@@ -22,17 +24,27 @@ func newFamily(kind prometheus.ValueType, name, help string, labels ...string) f
 }
 
 // sink takes the metrics of one scrape.
-type sink chan<- prometheus.Metric
+type sink struct {
+	to    chan<- prometheus.Metric
+	clock nodeclock.Clock // shows the times in metrics
+}
 
-// put adds a value. If at is zero, the value gets no time stamp.
+// put adds a value that was measured at the instant at. If at is zero, the value gets no time stamp.
 func (out sink) put(f family, at time.Time, v float64, labels ...string) {
 	m, err := prometheus.NewConstMetric(f.desc, f.kind, v, labels...)
 	if err != nil {
 		m = prometheus.NewInvalidMetric(f.desc, err)
 	} else if !at.IsZero() {
-		m = prometheus.NewMetricWithTimestamp(at, m)
+		m = prometheus.NewMetricWithTimestamp(out.clock.Shows(at), m)
 	}
-	out <- m
+	out.to <- m
+}
+
+// began adds the instant at which something began, in seconds since the epoch, unless it is not known.
+func (out sink) began(f family, t time.Time, labels ...string) {
+	if t.Unix() > 0 {
+		out.put(f, time.Time{}, float64(out.clock.Shows(t).UnixNano())/second, labels...)
+	}
 }
 
 // opt adds the value *v, divided by unit, if it was measured (v is not nil).
@@ -43,15 +55,18 @@ func (out sink) opt(f family, at time.Time, v *uint64, unit float64, labels ...s
 }
 
 // collector runs one scrape. Its Describe sends no descriptions, because the metrics depend on the pods and containers that run.
-type collector struct{ collect func(sink) }
+type collector struct {
+	collect func(sink)
+	clock   nodeclock.Clock // only metrics with times need it
+}
 
 func (collector) Describe(chan<- *prometheus.Desc)      {}
-func (c collector) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
+func (c collector) Collect(ch chan<- prometheus.Metric) { c.collect(sink{ch, c.clock}) }
 
 // scrape returns a handler that measures once per request.
 func (s *Stats) scrape(collect func(context.Context, sink)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		serve(promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}, collector{func(out sink) { collect(r.Context(), out) }}).ServeHTTP(w, r)
+		serve(promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}, collector{func(out sink) { collect(r.Context(), out) }, s.cfg.Clock}).ServeHTTP(w, r)
 	})
 }
 

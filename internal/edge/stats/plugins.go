@@ -20,7 +20,7 @@ const maxSocketPath = 256
 
 // RegisterPlugins registers the metric of the node's plugins. sockets is called when the metrics are read.
 func RegisterPlugins(reg prometheus.Registerer, sockets func() []PluginSocket) error {
-	return register(reg, collector{func(out sink) { countPlugins(sockets(), out) }})
+	return register(reg, collector{collect: func(out sink) { countPlugins(sockets(), out) }})
 }
 
 // countPlugins counts the sockets by path and state. Paths that differ only in what a label cannot show, such as bytes that are not UTF-8, are

@@ -50,9 +50,7 @@ func (s *Stats) resourceMetrics(ctx context.Context, out sink) {
 		for j := range p.containers {
 			c := &p.containers[j]
 			labels := []string{c.name, p.ref.Name, p.ref.Namespace}
-			if c.started.Unix() > 0 {
-				out.put(f.start, time.Time{}, float64(c.started.UnixNano())/second, labels...)
-			}
+			out.began(f.start, c.started, labels...)
 			out.resource(&c.usage, f.cpu, f.memory, f.swap, labels...)
 			if sw := c.usage.swap; sw != nil && sw.available != nil {
 				out.opt(f.swapLimit, sw.at, sum(sw.available, sw.usage), 1, labels...)

@@ -56,16 +56,16 @@ func (s *Stats) summarize(ctx context.Context, want level) *statsapi.Summary {
 		s.cfg.Log.Warn("stats are incomplete", "err", err)
 	}
 	out := &statsapi.Summary{Node: statsapi.NodeStats{
-		NodeName: s.cfg.NodeName, StartTime: metav1.NewTime(s.machine().BootTime),
-		CPU: cpuStats(&r.node), Memory: memoryStats(&r.node), Swap: swapStats(&r.node),
-		SystemContainers: systemContainers(r),
+		NodeName: s.cfg.NodeName, StartTime: s.shown(s.machine().BootTime),
+		CPU: s.cpuStats(&r.node), Memory: s.memoryStats(&r.node), Swap: s.swapStats(&r.node),
+		SystemContainers: s.systemContainers(r),
 	}}
 	ctx, cancel := context.WithTimeout(ctx, diskWithin)
 	defer cancel()
 	disks := s.disks(ctx, r.at)
 	if want == everything {
-		out.Node.IO = ioStats(&r.node)
-		out.Node.Network = networkStats(r.network, r.at)
+		out.Node.IO = s.ioStats(&r.node)
+		out.Node.Network = s.networkStats(r.network, r.at)
 		out.Node.Fs = disks.space(s.cfg.RootDir)
 		if out.Node.Fs != nil {
 			out.Node.Fs.UsedBytes = ptr(less(*out.Node.Fs.CapacityBytes, *out.Node.Fs.AvailableBytes))
@@ -85,22 +85,25 @@ func (s *Stats) summarize(ctx context.Context, want level) *statsapi.Summary {
 	return out
 }
 
+// shown returns what the node's clock shows at an instant.
+func (s *Stats) shown(t time.Time) metav1.Time { return metav1.NewTime(s.cfg.Clock.Shows(t)) }
+
 func (s *Stats) podStats(p *podReading, want level) statsapi.PodStats {
 	out := statsapi.PodStats{
 		PodRef:    statsapi.PodReference{Name: p.ref.Name, Namespace: p.ref.Namespace, UID: string(p.ref.UID)},
-		StartTime: metav1.NewTime(p.created), CPU: cpuStats(&p.usage), Memory: memoryStats(&p.usage), Swap: swapStats(&p.usage),
+		StartTime: s.shown(p.created), CPU: s.cpuStats(&p.usage), Memory: s.memoryStats(&p.usage), Swap: s.swapStats(&p.usage),
 		Containers: make([]statsapi.ContainerStats, 0, len(p.containers)),
 	}
 	if want == everything {
-		out.IO = ioStats(&p.usage)
-		out.Network = networkStats(p.network, p.usage.at)
+		out.IO = s.ioStats(&p.usage)
+		out.Network = s.networkStats(p.network, p.usage.at)
 		if p.usage.pids != nil {
 			out.ProcessStats = &statsapi.ProcessStats{ProcessCount: p.usage.pids}
 		}
 	}
 	for i := range p.containers {
 		c := &p.containers[i]
-		one := containerStats(c.name, c.started, &c.usage)
+		one := s.containerStats(c.name, c.started, &c.usage)
 		if want != everything {
 			one.IO = nil
 		}
@@ -109,21 +112,21 @@ func (s *Stats) podStats(p *podReading, want level) statsapi.PodStats {
 	return out
 }
 
-func containerStats(name string, started time.Time, u *usage) statsapi.ContainerStats {
+func (s *Stats) containerStats(name string, started time.Time, u *usage) statsapi.ContainerStats {
 	return statsapi.ContainerStats{
-		Name: name, StartTime: metav1.NewTime(started), CPU: cpuStats(u), Memory: memoryStats(u), Swap: swapStats(u), IO: ioStats(u),
+		Name: name, StartTime: s.shown(started), CPU: s.cpuStats(u), Memory: s.memoryStats(u), Swap: s.swapStats(u), IO: s.ioStats(u),
 	}
 }
 
 // systemContainers returns the statistics of the groups outside the pods, and of the group of all pods. Eviction computes from the
 // group of all pods how much allocatable memory is left.
-func systemContainers(r *reading) []statsapi.ContainerStats {
+func (s *Stats) systemContainers(r *reading) []statsapi.ContainerStats {
 	var out []statsapi.ContainerStats
 	if r.allPods.cpu != nil || r.allPods.memory != nil {
-		out = append(out, containerStats(statsapi.SystemContainerPods, r.began, &r.allPods))
+		out = append(out, s.containerStats(statsapi.SystemContainerPods, r.began, &r.allPods))
 	}
 	for name, u := range r.system {
-		out = append(out, containerStats(name, u.started, &u.usage))
+		out = append(out, s.containerStats(name, u.started, &u.usage))
 	}
 	inorder.Sort(out, func(a, b statsapi.ContainerStats) int {
 		if a.Name < b.Name {
@@ -134,36 +137,36 @@ func systemContainers(r *reading) []statsapi.ContainerStats {
 	return out
 }
 
-func cpuStats(u *usage) *statsapi.CPUStats {
+func (s *Stats) cpuStats(u *usage) *statsapi.CPUStats {
 	if u.cpu == nil {
 		return nil
 	}
-	return &statsapi.CPUStats{Time: metav1.NewTime(u.cpu.at), UsageNanoCores: u.cpu.rate, UsageCoreNanoSeconds: &u.cpu.nanos, PSI: psiStats(u.psi.cpu)}
+	return &statsapi.CPUStats{Time: s.shown(u.cpu.at), UsageNanoCores: u.cpu.rate, UsageCoreNanoSeconds: &u.cpu.nanos, PSI: psiStats(u.psi.cpu)}
 }
 
-func memoryStats(u *usage) *statsapi.MemoryStats {
+func (s *Stats) memoryStats(u *usage) *statsapi.MemoryStats {
 	m := u.memory
 	if m == nil {
 		return nil
 	}
 	return &statsapi.MemoryStats{
-		Time: metav1.NewTime(m.at), AvailableBytes: m.available, UsageBytes: m.usage, WorkingSetBytes: m.workingSet,
+		Time: s.shown(m.at), AvailableBytes: m.available, UsageBytes: m.usage, WorkingSetBytes: m.workingSet,
 		RSSBytes: m.rss, PageFaults: m.faults, MajorPageFaults: m.majorFaults, PSI: psiStats(u.psi.memory),
 	}
 }
 
-func swapStats(u *usage) *statsapi.SwapStats {
+func (s *Stats) swapStats(u *usage) *statsapi.SwapStats {
 	if u.swap == nil {
 		return nil
 	}
-	return &statsapi.SwapStats{Time: metav1.NewTime(u.swap.at), SwapUsageBytes: u.swap.usage, SwapAvailableBytes: u.swap.available}
+	return &statsapi.SwapStats{Time: s.shown(u.swap.at), SwapUsageBytes: u.swap.usage, SwapAvailableBytes: u.swap.available}
 }
 
-func ioStats(u *usage) *statsapi.IOStats {
+func (s *Stats) ioStats(u *usage) *statsapi.IOStats {
 	if u.psi.io == nil {
 		return nil
 	}
-	return &statsapi.IOStats{Time: metav1.NewTime(u.at), PSI: psiStats(u.psi.io)}
+	return &statsapi.IOStats{Time: s.shown(u.at), PSI: psiStats(u.psi.io)}
 }
 
 func psiStats(p *psi) *statsapi.PSIStats {
@@ -176,14 +179,14 @@ func psiStats(p *psi) *statsapi.PSIStats {
 	return &statsapi.PSIStats{Full: one(p.full), Some: one(p.some)}
 }
 
-func networkStats(devices []device, at time.Time) *statsapi.NetworkStats {
+func (s *Stats) networkStats(devices []device, at time.Time) *statsapi.NetworkStats {
 	if len(devices) == 0 {
 		return nil
 	}
 	one := func(d *device) statsapi.InterfaceStats {
 		return statsapi.InterfaceStats{Name: d.name, RxBytes: &d.rxBytes, RxErrors: &d.rxErrors, TxBytes: &d.txBytes, TxErrors: &d.txErrors}
 	}
-	out := &statsapi.NetworkStats{Time: metav1.NewTime(at), InterfaceStats: one(primary(devices))}
+	out := &statsapi.NetworkStats{Time: s.shown(at), InterfaceStats: one(primary(devices))}
 	for i := range devices {
 		out.Interfaces = append(out.Interfaces, one(&devices[i]))
 	}
@@ -204,7 +207,7 @@ func (s *Stats) rlimit(at time.Time) *statsapi.RlimitStats {
 		s.cfg.Log.Warn("cannot count tasks; stats are incomplete", "err", err)
 		return nil
 	}
-	return &statsapi.RlimitStats{Time: metav1.NewTime(at), MaxPID: &most, NumOfRunningProcesses: &tasks}
+	return &statsapi.RlimitStats{Time: s.shown(at), MaxPID: &most, NumOfRunningProcesses: &tasks}
 }
 
 // imageFs asks the runtime for the usage of the filesystems of images and of writable layers.

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
@@ -38,8 +39,8 @@ type Config struct {
 	// Failing returns the parts of the agent that fail and are retried. The status names them, and the node stays ready. It is called at
 	// each computation.
 	Failing func() []string
-	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
-	Shows func(time.Time) time.Time
+	// Clock is the node's clock, for the times in the Node.
+	Clock nodeclock.Clock
 }
 
 // Source measures the node. It is the heartbeat's Source.
@@ -187,9 +188,7 @@ func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	if s.cfg.Pressure != nil {
 		f.Pressure = s.cfg.Pressure(ctx)
 	}
-	if f.Now = time.Now(); s.cfg.Shows != nil {
-		f.Shown = s.cfg.Shows(f.Now)
-	}
+	f.Now, f.Clock = time.Now(), s.cfg.Clock
 	return f
 }
 

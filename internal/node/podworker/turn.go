@@ -214,15 +214,15 @@ func (w *Worker) load(desired *v1.Pod) {
 // dated returns the pod with the instant at which it started, instead of the time that its status shows, so that decisions can compare it with
 // others. If the node's clock is right, both are the same, and dated returns p. p may be nil.
 func (w *Worker) dated(p *v1.Pod) *v1.Pod {
-	if w.cfg.Instant == nil || p == nil || p.Status.StartTime == nil {
+	if p == nil || p.Status.StartTime == nil {
 		return p
 	}
-	at := metav1.NewTime(w.cfg.Instant(p.Status.StartTime.Time))
-	if at.Equal(p.Status.StartTime) {
+	at := w.cfg.Clock.Instant(p.Status.StartTime.Time)
+	if at.Equal(p.Status.StartTime.Time) {
 		return p
 	}
-	own := *p
-	own.Status.StartTime = &at
+	own, started := *p, metav1.NewTime(at)
+	own.Status.StartTime = &started
 	return &own
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/core/timeline"
@@ -89,8 +90,8 @@ type Config struct {
 	Hash func(p *v1.Pod, c *v1.Container) string
 	// Sizes returns the resources of the pod's cgroup and of its containers (crispec.Sizes).
 	Sizes func(p *v1.Pod) []pod.NamedSize
-	// Instant returns when the node's clock shows a time of an object; nil: the node's clock is that of the process.
-	Instant func(time.Time) time.Time
+	// Clock is the node's clock, for the times of objects.
+	Clock nodeclock.Clock
 	// Gone is called when nothing of the pod is left and no source has it.
 	Gone func(uid types.UID)
 	// WentWrong is called with each turn in which something of a pod went wrong (replay.Wrong). It must not block, and may keep t.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/podstatus"
 	"github.com/wherry-node/wherry/internal/edge/status"
@@ -49,8 +50,8 @@ type Config struct {
 	// ContainerEnded, when set, is called once for each end of a container that a status shows, with the kind of the container
 	// (crispec.Kind), its exit code and its reason. It must not block.
 	ContainerEnded func(kind string, exitCode int32, reason string)
-	// Shows returns what the node's clock shows at an instant; nil: the node's clock is that of the process.
-	Shows func(time.Time) time.Time
+	// Clock is the node's clock, for the times in statuses.
+	Clock nodeclock.Clock
 	// Changed, when set, is called when Status returns another status of a pod than before. Calls may be concurrent and must not block.
 	Changed func(uid types.UID)
 	// Ended, when set, is called after each turn of a pushed pod that is being deleted and of which nothing runs. It must not
@@ -126,7 +127,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	st := podstatus.Derive(podstatus.Input{
 		Pod: t.Pod, Old: old, Observed: t.Observed, Memory: t.Memory, Plan: t.Plan, Probed: t.Probed,
 		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Omit: r.cfg.Omit, Now: t.Now,
-		Shows: r.cfg.Shows,
+		Clock: r.cfg.Clock,
 	})
 	r.mu.Lock()
 	rep.status, rep.fresh, r.pods[t.Ref.UID] = &st, false, rep

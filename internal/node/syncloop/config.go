@@ -10,6 +10,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/edge/volume"
@@ -136,8 +137,8 @@ type Config struct {
 	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
 	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
 	Holds func(ctx context.Context, pods []*v1.Pod)
-	// Instant returns when the node's clock shows a time of an object; nil: the node's clock is that of the process.
-	Instant func(time.Time) time.Time
+	// Clock is the node's clock, for the times of objects.
+	Clock nodeclock.Clock
 	// WentWrong is called with each turn in which something of a pod went wrong (see podworker.Config.WentWrong).
 	WentWrong func(*replay.Turn)
 	// StartSlots is the minimum and MostStarts the maximum of how many pods may start at the same time. Between them the number adapts

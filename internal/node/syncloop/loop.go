@@ -99,7 +99,7 @@ func New(cfg Config) *Loop {
 	l.worker = podworker.Config{
 		Group: &l.wg, Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
 		Checkpoints: cfg.Checkpoints, Gate: l.gate, Policy: cfg.Policy, Hash: cfg.Hash, Sizes: crispec.Sizes, Gone: l.gone, Log: cfg.Log,
-		WentWrong: cfg.WentWrong, Instant: cfg.Instant,
+		WentWrong: cfg.WentWrong, Clock: cfg.Clock,
 	}
 	return l
 }

@@ -95,7 +95,7 @@ func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest)
 		if s.stderr {
 			to = &stderr
 		}
-		to.Write(atTime(s.out, r.shows(time.Now())))
+		to.Write(atTime(s.out, r.cfg.Clock.Shows(time.Now())))
 	}
 	return leave(ctx, f, &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: c.prog.code})
 }
@@ -106,7 +106,7 @@ func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) 
 	if !r.cfg.WriteLogs || c.logPath == "" {
 		return
 	}
-	at = r.shows(at)
+	at = r.cfg.Clock.Shows(at)
 	out = atTime(out, at)
 	var b bytes.Buffer
 	stream := "stdout"
@@ -127,14 +127,6 @@ func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) 
 	if err := appendFile(c.logPath, b.Bytes()); err != nil {
 		r.cfg.Log.Debug("cannot write container log", "path", c.logPath, "err", err)
 	}
-}
-
-// shows returns what the clock of the machine shows at an instant.
-func (r *Runtime) shows(t time.Time) time.Time {
-	if r.cfg.Shows == nil {
-		return t
-	}
-	return r.cfg.Shows(t)
 }
 
 // atTime replaces datePlaceholder, which stands for $(date), by the time.

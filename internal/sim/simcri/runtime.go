@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/sim/simrules"
 )
 
@@ -50,9 +51,8 @@ type Config struct {
 	SystemdCgroups bool
 	// WriteLogs makes containers write log files in CRI's format, if their directory can be created.
 	WriteLogs bool
-	// Shows returns what the clock of the machine shows at an instant, for the times in logs and the output of date; nil: it is right. CRI messages have
-	// instants.
-	Shows func(time.Time) time.Time
+	// Clock is the clock of the machine, for the times in logs and the output of date. CRI messages have instants.
+	Clock nodeclock.Clock
 	// KeepEnv keeps the environment of containers for exec. It is the largest part of an idle container's memory.
 	KeepEnv bool
 	// NoEvents makes GetContainerEvents unimplemented, as in runtimes that do not support it.

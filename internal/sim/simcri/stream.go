@@ -86,7 +86,7 @@ func (s streamer) readLines(id string, in io.Reader, out io.Writer, tty bool) (c
 		text := slices.Concat(c.stdout, c.stderr)
 		if c.prog != nil {
 			for _, st := range c.prog.steps {
-				text = append(text, atTime(st.out, s.r.shows(time.Now()))...)
+				text = append(text, atTime(st.out, s.r.cfg.Clock.Shows(time.Now()))...)
 			}
 			if c.prog.unknown {
 				text = append(text, "(simulated container: this command does nothing)\n"...)
@@ -164,7 +164,7 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 		if st.stderr && !tty {
 			to = errOut
 		}
-		if _, err := to.Write(atTime(st.out, s.r.shows(time.Now()))); err != nil {
+		if _, err := to.Write(atTime(st.out, s.r.cfg.Clock.Shows(time.Now()))); err != nil {
 			return err // the reader has closed the stream
 		}
 		if i++; i == len(c.prog.steps) && c.prog.period > 0 && c.prog.loopFrom < i {

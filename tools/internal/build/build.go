@@ -51,10 +51,8 @@ func Targets() []Target {
 			// linker keep every exported method of every type: 19 of 55 MB. The flag -buildmode=pie is left out, because without
 			// cgo it makes a program that needs ld-linux.so on the node and is 10.6 % larger (30.8 MB instead of 27.9). The random
 			// addresses of PIE protect against memory errors, which are rare in Go.
-			// wrapglobalmapctl=2 lets the linker leave out all maps of packages that nobody reads, and not only the large ones. The types of the
-			// API have hundreds, with the documentation of their fields: 220 KiB of the program, and work and memory at each start.
 			// Functions begin at multiples of 16 bytes, as with other compilers, instead of Go's 32: 300 KiB less of padding.
-			Args: []string{"build", "-trimpath", "-tags", "grpcnotrace", "-gcflags", "k8s.io/...=-d=wrapglobalmapctl=2", "-ldflags", "-s -w -funcalign=16", "-o", "{bin}/wherry", "./cmd/wherry"}},
+			Args: []string{"build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w -funcalign=16", "-o", "{bin}/wherry", "./cmd/wherry"}},
 		{Name: "wherry-controlplane", Module: "controlplane", Env: static, Makes: []string{"wherry-controlplane"},
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/wherry-controlplane", "./cmd/wherry-controlplane"}},
 		{Name: "runc", Module: "tools/runc", Env: []string{"CGO_ENABLED=1"}, Makes: []string{"runc"}, Wants: []string{"libseccomp-dev", "pkg-config", "gcc"},

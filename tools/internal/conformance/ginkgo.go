@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
 )
 
 // ginkgo runs the tests and returns their results, and an error if a test failed. When ctx ends, ginkgo gets an interrupt and still writes
-// its report.
+// its report. If it wrote none, the results may be those in its log (see results).
 func (o Options) ginkgo(ctx context.Context, env cluster, focus, report string) (Results, error) {
 	if err := errors.Join(os.RemoveAll(report), os.MkdirAll(report, 0o755)); err != nil {
 		return nil, err
@@ -35,6 +35,11 @@ func (o Options) ginkgo(ctx context.Context, env cluster, focus, report string) 
 	run, written := o.runHere, report
 	if guest, ok := env.(*guestCluster); ok {
 		run, written = guest.run, guestReport
+		args = append(args, "-v") // the log then has the result of each test, which is all that is left if the guest ends before its report
+	}
+	began, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
 	}
 	own, err := o.arguments(ctx, env, written)
 	if err != nil {
@@ -45,11 +50,7 @@ func (o Options) ginkgo(ctx context.Context, env cluster, focus, report string) 
 	if err != nil {
 		err = fmt.Errorf("run the tests: %w; see %s", err, log.Name())
 	}
-	ran, readErr := ReadJUnit(filepath.Join(report, "junit_01.xml"))
-	if readErr != nil {
-		return nil, errors.Join(err, readErr)
-	}
-	return ran, err
+	return o.results(report, log.Name(), began, err)
 }
 
 // runHere runs ginkgo on this machine, where it writes its report into the directory that its arguments name.

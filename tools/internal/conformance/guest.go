@@ -296,12 +296,13 @@ func (g *guestCluster) run(ctx context.Context, _ cluster, args []string, report
 	code, err := g.Machine.RunJob(ctx, vm.Job{
 		Name: "node-tests", Dir: guestDir, Args: append([]string{guestDisk + "/ginkgo"}, args...),
 		Search: guestDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		Most:   mostLog,
 	}, log)
-	if err != nil {
+	if err != nil && !errors.Is(err, vm.ErrCut) {
 		return err
 	}
 	if code != 0 {
-		err = guestExit(code)
+		err = errors.Join(guestExit(code), err)
 	}
 	ctx = context.WithoutCancel(ctx) // an interrupted run has a report, too
 	data, reading := g.Machine.CopyOut(ctx, guestReport+"/junit_01.xml", mostReport)

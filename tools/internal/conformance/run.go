@@ -361,6 +361,9 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 	} else {
 		fmt.Fprint(o.Progress, table)
 	}
+	if errors.Is(testErr, errNoReport) {
+		return errors.Join(o.add(ran, took, "The guest ended before its report: these tests had run."), testErr)
+	}
 	if ctx.Err() != nil && o.Suite == SuiteGuest { // such runs take hours, so what has run counts
 		return errors.Join(o.add(ran, took, "Interrupted: these tests had run."), testErr)
 	}

@@ -16,6 +16,7 @@ import (
 // without an answer, the next request opens a new connection, so that a reset of the guest does no harm.
 type Agent struct {
 	socket string
+	runs   func() bool // reports whether the guest's emulator runs; nil: not known
 
 	mu   sync.Mutex
 	ch   *channel

@@ -18,6 +18,7 @@ import (
 type fakeGuest struct {
 	t      *testing.T
 	socket string
+	end    func() // closes the socket and the connection, as QEMU does when it ends
 	// before is sent at the start of each connection, as if it were left from an earlier connection.
 	before string
 	// deaf returns true if the guest agent must ignore a request. If deaf is nil, every request gets an answer.
@@ -29,6 +30,7 @@ type fakeGuest struct {
 	program func(args []string)
 
 	mu    sync.Mutex
+	conn  net.Conn // the last connection
 	files map[string][]byte
 	open  map[int64]string
 	at    map[int64]int
@@ -43,13 +45,24 @@ func newFakeGuest(t *testing.T) *fakeGuest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = listener.Close() })
+	g.end = func() {
+		_ = listener.Close()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.conn != nil {
+			_ = g.conn.Close()
+		}
+	}
+	t.Cleanup(g.end)
 	go func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
+			g.mu.Lock()
+			g.conn = conn
+			g.mu.Unlock()
 			g.serve(conn) // one connection at a time, as QEMU does
 		}
 	}()

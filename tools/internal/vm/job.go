@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,18 @@ type Job struct {
 	Args []string
 	// Every is the pause between two requests for the program's output; 0: 5 s.
 	Every time.Duration
+	// Most bounds how much of the output is copied, in bytes, because the guest may be hostile; 0: 1 GiB. atOnce is how much is copied between two
+	// looks at the exit code; 0: 64 MiB.
+	Most, atOnce int64
 }
+
+// These errors end RunJob.
+var (
+	// ErrGone means that the guest's emulator has ended: nobody will learn how the job ended.
+	ErrGone = errors.New("the guest is gone")
+	// ErrCut means that the job has ended, and that its output is longer than Job.Most: only the beginning was copied.
+	ErrCut = errors.New("the end of the output is missing")
+)
 
 const (
 	// jobToEnd is how long a program may take to end after an interrupt.
@@ -55,7 +67,8 @@ func (j *Job) script() string {
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // RunJob starts a job, copies its output to out while it runs, and returns its exit code. When ctx ends, the program gets an interrupt, and
-// has jobToEnd to end; then it is killed.
+// has jobToEnd to end; then it is killed. The error is ErrGone if the guest's emulator ends meanwhile, and ErrCut, with the exit code, if a part of
+// the output is missing.
 func (a *Agent) RunJob(ctx context.Context, j Job, out io.Writer) (code int, err error) {
 	if err := a.CopyIn(ctx, j.file("sh"), 0o755, []byte(j.script())); err != nil {
 		return -1, err
@@ -82,22 +95,29 @@ func (a *Agent) follow(ctx context.Context, j *Job, out io.Writer) (int, error) 
 	talk := context.WithoutCancel(ctx) // the guest is asked even after ctx has ended
 	interrupt := ctx.Done()
 	var tooLate <-chan time.Time
-	answered, at := time.Now(), int64(0)
+	most, atOnce := cmp.Or(j.Most, 1<<30), cmp.Or(j.atOnce, 64<<20)
+	answered, at, more := time.Now(), int64(0), false
 	for looks := 1; ; looks++ {
 		// Whether it runs is read first: a job that has ended by then has written its code, unless somebody has killed its shell.
 		over := looks%jobLooks == 0 && a.jobOver(talk, j)
 		// The code is read before the output, so that the output is complete if there is a code.
 		code, ended, err := a.jobCode(talk, j)
-		if err == nil {
-			at, err = a.copyLog(talk, j, at, out)
+		if err == nil && at < most {
+			at, more, err = a.copyLog(talk, j, at, min(atOnce, most-at), out)
 		}
 		switch {
+		case err == nil && ended && more && at < most:
+			continue
+		case err == nil && ended && more:
+			return code, fmt.Errorf("%w: the job wrote more than %d bytes", ErrCut, most)
 		case err == nil && ended:
 			return code, nil
 		case err == nil && over:
 			return -1, errors.New("it ended without an exit code: something in the guest has killed it")
 		case err == nil:
 			answered = time.Now()
+		case a.runs != nil && !a.runs():
+			return -1, fmt.Errorf("%w: %w", ErrGone, err)
 		case time.Since(answered) > jobSilence:
 			return -1, fmt.Errorf("the guest has not answered for %s: %w", jobSilence, err)
 		}
@@ -133,15 +153,12 @@ func (a *Agent) jobOver(ctx context.Context, j *Job) bool {
 	return err == nil && r.Code == 0 && (state == "inactive" || state == "failed")
 }
 
-// copyLog copies the output of a job from the offset at on, and returns the offset of its end.
-func (a *Agent) copyLog(ctx context.Context, j *Job, at int64, out io.Writer) (int64, error) {
-	data, _, err := a.read(ctx, j.file("log"), at, mostAtOnce)
+// copyLog copies at most about most bytes of the output of a job from the offset at on. It returns the offset of their end, and whether there is more.
+func (a *Agent) copyLog(ctx context.Context, j *Job, at, most int64, out io.Writer) (end int64, more bool, err error) {
+	data, more, err := a.read(ctx, j.file("log"), at, int(most))
 	if said := (*refusal)(nil); errors.As(err, &said) {
-		return at, nil // there is no such file yet
+		return at, false, nil // there is no such file yet
 	}
 	n, writing := out.Write(data)
-	return at + int64(n), errors.Join(err, writing)
+	return at + int64(n), more, errors.Join(err, writing)
 }
-
-// mostAtOnce is how much of a job's output, in bytes, is copied between two looks at its exit code.
-const mostAtOnce = 64 << 20

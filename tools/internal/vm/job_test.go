@@ -3,10 +3,12 @@ package vm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -117,4 +119,70 @@ func TestTheScriptOfAJob(t *testing.T) {
 			t.Errorf("%s is %q, want %q (%v)", file, got, want, err)
 		}
 	}
+}
+
+// Output that is longer than what is copied at once is copied completely after the end; beyond the bound, the error says that its end is missing.
+func TestLongOutputOfAJob(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		most int64
+		cut  bool
+	}{{0, false}, {4 * chunk, true}} {
+		g := newFakeGuest(t)
+		g.code = 0
+		text := bytes.Repeat([]byte("0123456789abcde\n"), 8*chunk/16)
+		g.program = func([]string) { g.files["/w/tests.log"], g.files["/w/tests.code"] = text, []byte("1\n") }
+		j := sampleJob()
+		j.Every, j.Most, j.atOnce = time.Minute, c.most, chunk // a second pause would be too long for the test
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var out bytes.Buffer
+		code, err := NewAgent(g.socket).RunJob(ctx, j, &out)
+		if code != 1 || errors.Is(err, ErrCut) != c.cut || !c.cut && err != nil {
+			t.Errorf("at most %d bytes: code %d, %v", c.most, code, err)
+		}
+		if got := out.Bytes(); !bytes.HasPrefix(text, got) || !c.cut && len(got) != len(text) || c.cut && (int64(len(got)) < c.most || len(got) == len(text)) {
+			t.Errorf("at most %d bytes: %d of %d bytes were copied", c.most, len(got), len(text))
+		}
+	}
+}
+
+// A job is not waited for if the emulator of its guest has ended. While the emulator runs, a guest that does not answer is waited for.
+func TestAJobOfAGuestThatIsGone(t *testing.T) {
+	t.Parallel()
+	g := newFakeGuest(t)
+	g.code = 0
+	g.program = func(args []string) {
+		if strings.Contains(args[len(args)-1], "systemd-run") {
+			g.files["/w/tests.log"] = []byte("begun\n")
+		}
+	}
+	var asked atomic.Int64
+	a := NewAgent(g.socket)
+	a.runs = func() bool { return asked.Add(1) < 4 } // the emulator ends a while after its sockets
+	ended := make(chan error, 1)
+	out := &lastWords{end: g.end}
+	go func() {
+		_, err := a.RunJob(context.Background(), sampleJob(), out)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrGone) || out.String() != "begun\n" || asked.Load() != 4 {
+			t.Errorf("it ended with %v after %d looks, output %q", err, asked.Load(), out.String())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the job is still followed")
+	}
+}
+
+// lastWords is a writer that calls end when something is written.
+type lastWords struct {
+	bytes.Buffer
+	end func()
+}
+
+func (l *lastWords) Write(data []byte) (int, error) {
+	l.end()
+	return l.Buffer.Write(data)
 }

@@ -26,7 +26,9 @@ func New(c Config) (*Machine, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Machine{Agent: NewAgent(c.path("agent.sock")), config: c}, nil
+	m := &Machine{Agent: NewAgent(c.path("agent.sock")), config: c}
+	m.runs = m.Running
+	return m, nil
 }
 
 func (m *Machine) pidFile() string { return m.config.path("qemu.pid") }
