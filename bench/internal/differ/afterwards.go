@@ -17,11 +17,23 @@ import (
 // the kubelet showed before that the container had started, which Wherry never did, the stop may come sooner, but after Wherry's.
 func (d *differ) stopForgotten() bool {
 	return d.c.Kind == Restart && slices.ContainsFunc(d.upstream.Calls, func(c Call) bool {
-		if c.Verb != "StopContainer" || !c.Failed || !d.stopsForProbe(c) {
+		if !d.upstream.cutShort(c) || !d.stopsForProbe(c) {
 			return false
 		}
 		u, w := d.upstream.stopsAfter(c), d.wherry.stopsAfter(c)
 		return w < never && (u > w+late || u > w && d.upstream.showsStarted(c) && !d.wherry.showsStarted(c))
+	})
+}
+
+// cutShort reports whether c begins the stop of a container, and a restart of the agent interrupted it: in the stop itself, or in the preStop hook before.
+func (t *Trace) cutShort(c Call) bool {
+	if c.Verb == "StopContainer" {
+		return c.Failed
+	}
+	return c.Command == "preStop" && !c.Late && slices.ContainsFunc(t.Downs, func(down Down) bool {
+		return c.At.Before(down.From) && !slices.ContainsFunc(t.Calls, func(stop Call) bool {
+			return stop.Verb == "StopContainer" && stop.Container == c.Container && stop.Attempt == c.Attempt && stop.At.Before(down.To)
+		})
 	})
 }
 

@@ -104,12 +104,7 @@ func (d *differ) calls() {
 	d.level = InCalls
 	d.late = d.times()
 	if u, w := upstream.sandboxes(), wherry.sandboxes(); d.before == never || d.moreSandboxes(upstream, wherry) || d.moreSandboxes(wherry, upstream) {
-		const about = "how many sandboxes were made"
-		if w > u && w-u == d.lostInNextLife() {
-			d.add(classLostInNextLife, about, fmt.Sprint(u), fmt.Sprint(w))
-		} else {
-			d.list("sandboxes", about, []string{fmt.Sprint(u)}, []string{fmt.Sprint(w)})
-		}
+		d.list("sandboxes", "how many sandboxes were made", []string{fmt.Sprint(u)}, []string{fmt.Sprint(w)})
 	}
 	u, w := d.soFar(upstream, upstream.starts()), d.soFar(wherry, wherry.starts())
 	// This compares only containers that both agents started; callsOf reports the others.

@@ -315,14 +315,15 @@ func (d *differ) killsBeside(t *Trace, name, probe string, p Play, began time.Du
 	first, until := d.c.fails(name, probe, p)
 	for _, down := range t.Downs {
 		from, to := down.From.Sub(t.Created)-began, down.To.Sub(t.Created)-began
-		if to < first.first || from > at.last {
+		again := to + settled // when the agent certainly probes again: it first lists its pods and containers
+		if again < first.first || from > at.last {
 			continue
 		}
 		more := d.c.threshold(d.c.probe(name, probe))
 		if from < at.first {
 			at.first = max(at.first, to+more)
 		}
-		at.last = max(at.last, to+probed+d.looks(t)+more)
+		at.last = max(at.last, again+probed+d.looks(t)+more)
 		maybe = maybe || at.last >= until
 	}
 	return at, maybe

@@ -57,6 +57,8 @@ func (d *differ) root() string {
 		return classWhileStop
 	case d.c.Kind == Static && d.runsAgain():
 		return classEndedStatic
+	case d.lostInNextLife():
+		return classLostInNextLife
 	case d.ownPolicy():
 		return classOwnPolicy
 	case twice(d.upstream) && !twice(d.wherry):
@@ -229,12 +231,12 @@ func (d *differ) runsAgain() bool {
 		}))
 }
 
-// lostInNextLife returns how often the sandbox of a static pod whose manifest was changed was lost when Wherry had made it again, and upstream's kubelet not
-// yet.
-func (d *differ) lostInNextLife() (n int) {
+// lostInNextLife reports whether Wherry made as many sandboxes more than upstream's kubelet as were lost of a static pod whose manifest was changed, when
+// Wherry had made its sandbox again and upstream's kubelet had not yet.
+func (d *differ) lostInNextLife() bool {
 	written := d.written()
 	if d.c.Kind != Static || written == 0 {
-		return 0
+		return false
 	}
 	again := func(t *Trace) time.Duration { // when the agent made the sandbox of the next life
 		for _, c := range t.Calls {
@@ -245,12 +247,13 @@ func (d *differ) lostInNextLife() (n int) {
 		return never
 	}
 	upstream, wherry := again(d.upstream), again(d.wherry)
+	lost := 0
 	for _, a := range d.c.Acts {
 		if a.Do == LoseSandbox && a.At > wherry && a.At < upstream {
-			n++
+			lost++
 		}
 	}
-	return n
+	return lost > 0 && d.wherry.sandboxes() == d.upstream.sandboxes()+lost
 }
 
 // ownPolicy reports whether the pod has restartPolicy Never, one of its containers has another restartPolicy of its own, and only Wherry
