@@ -297,7 +297,8 @@ func (g *platform) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 // 64 KiB, and not the body, which may have no end.
 type hookClient struct{ dialer probe.Dialer }
 
-// Do sends a request. Each request has a connection of its own, so each gets a new http.Client: one that waits for hooks takes 1 KiB per node.
+// Do sends a request. It makes a new http.Client, because no connection is used twice, and a client that is kept for the next hook takes 1 KiB of memory
+// per node.
 func (h hookClient) Do(req *http.Request) (*http.Response, error) {
 	client := &http.Client{
 		Transport: &http.Transport{

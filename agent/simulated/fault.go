@@ -43,8 +43,8 @@ func CheckMethod(method string) error {
 	return crimethod.Check(method)
 }
 
-// Check returns an error if the fault is not valid, a *FieldError if a single field is wrong. It does not check Method, because a real runtime, for which the fault may be, has methods
-// of its own: for a simulated runtime see CheckMethod.
+// Check returns an error if the fault is not valid, a *FieldError if a single field is wrong. It does not check Method, because the fault may be for a
+// real runtime, which has methods of its own: for a simulated runtime see CheckMethod.
 func (f *Fault) Check() error {
 	kinds := 0
 	for _, is := range []bool{f.Hang, f.Error != "" && !f.LoseAnswer, f.LoseEvents, f.LoseAnswer} {

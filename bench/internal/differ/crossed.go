@@ -282,7 +282,7 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 		}
 	}
 	for _, probe := range []string{"startup", "liveness"} {
-		at, maybe := d.killsBeside(t, name, probe, p, began)
+		at, maybe := d.killsOf(t, name, probe, p, began)
 		if at.first == never {
 			continue
 		}
@@ -305,9 +305,9 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 	return all
 }
 
-// killsBeside is Case.kills for the instance that the agent of the trace started at the time began, counted from the pod's first sandbox. An agent that is
+// killsOf is Case.kills for the instance that the agent of the trace started at the time began, counted from the pod's first sandbox. An agent that is
 // restarted meanwhile counts the failures of the probe anew, so the probe may succeed before there are enough.
-func (d *differ) killsBeside(t *Trace, name, probe string, p Play, began time.Duration) (at interval, maybe bool) {
+func (d *differ) killsOf(t *Trace, name, probe string, p Play, began time.Duration) (at interval, maybe bool) {
 	at, maybe = d.c.kills(name, probe, p)
 	if at.first == never {
 		return at, maybe

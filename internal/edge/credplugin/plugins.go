@@ -221,8 +221,8 @@ func (p *Plugins) run(ctx context.Context, one *plugin, of *v1.Pod, who *identit
 }
 
 // credentialsOf returns the credentials in an answer, in the order of pullaccess.Pattern.Compare, so that the same answer always
-// gives the same list. As with upstream's kubelet, an entry that is for no registry is left out and does not affect the others. No text of an entry may get into an
-// error.
+// gives the same list. As with upstream's kubelet, an entry that is for no registry is left out and does not affect the others. No text of an
+// entry may get into an error.
 func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity, one *plugin) ([]pullaccess.PluginCredential, error) {
 	var got []pullaccess.PluginCredential
 	for pattern, auth := range response.Auth {

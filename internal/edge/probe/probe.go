@@ -317,7 +317,6 @@ func (p *Probes) Begin(ctx context.Context) (join func()) {
 		ended()
 		p.withdraw()
 		p.wg.Wait()
-		p.transport().CloseIdleConnections()
 	}
 }
 

@@ -68,7 +68,7 @@ func (v *Volumes) driver(name string, uid types.UID, what string) (Driver, error
 func (v *Volumes) DriverRegistered(name string) {
 	v.wake(waitDriver + name)
 	v.stagings.hasten(name)
-	v.visits.registered(name, v.asksHealth(&bound{Kind: kindCSI, Driver: name}))
+	v.visits.registered(name, v.asksDriver(name))
 }
 
 const waitDriver = "driver/"

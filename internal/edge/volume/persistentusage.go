@@ -215,11 +215,14 @@ func (v *Volumes) tellHealth(uid types.UID, volume string, m *measure, h *Health
 const ReasonVolumeAbnormal = "VolumeConditionAbnormal"
 
 // asksHealth reports whether the node asks the driver of a volume for the volume's condition.
-func (v *Volumes) asksHealth(b *bound) bool {
-	if !v.cfg.Health || b.Kind != kindCSI {
+func (v *Volumes) asksHealth(b *bound) bool { return b.Kind == kindCSI && v.asksDriver(b.Driver) }
+
+// asksDriver reports whether the node asks a CSI driver for the condition of its volumes.
+func (v *Volumes) asksDriver(name string) bool {
+	if !v.cfg.Health {
 		return false
 	}
-	d := v.cfg.Driver(b.Driver)
+	d := v.cfg.Driver(name)
 	return d != nil && d.Can().Stats && d.Can().Condition
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 // DetachLoops detaches the loop devices of the files NAME.img in and below dir, which need not exist. What is on the devices must not be
-// mounted any more: a device that is still in use is an error. After an error it goes on with the other files, and returns all errors joined. It asks for the devices of each file, because the list of all devices has the paths in the mount namespaces of those who
-// made them.
+// mounted any more: a device that is still in use is an error. After an error DetachLoops goes on with the other files, and returns all errors joined.
+// It asks for the devices of each file, because the list of all devices has the paths in the mount namespaces of those who made them.
 func DetachLoops(ctx context.Context, dir string) error {
 	var errs []error
 	run := func(args ...string) string {
