@@ -7,26 +7,26 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// imageRoom is how much of the file system of its images, in percent, a node keeps free: the default of imagefs.available.
-const imageRoom = 15
+// leastRoom is how many bytes a run needs: what the tests write (about 3 GiB) and what its nodes keep free (roomConfig).
+const leastRoom = 5 << 30
 
-// enoughRoom returns an error if the file system of the run's directory has so little space left that real nodes report DiskPressure. They would
-// refuse all pods, and each test would only say that it waited in vain.
+// enoughRoom returns an error if the file system of the run's directory has so little space left that its nodes would report DiskPressure. They
+// would refuse all pods, and each test would only say that it waited in vain.
 func enoughRoom(dir string) error {
-	capacity, available, _, _, err := hostfs.Host{}.DiskSpace(dir)
+	_, available, _, _, err := hostfs.Host{}.DiskSpace(dir)
 	if err != nil {
 		return err
 	}
-	return roomIn(dir, capacity, available)
+	return roomIn(dir, available)
 }
 
-func roomIn(dir string, capacity, available uint64) error {
-	if available*100 >= capacity*imageRoom {
+func roomIn(dir string, available uint64) error {
+	if available >= leastRoom {
 		return nil
 	}
 	const gib = 1 << 30
-	return fmt.Errorf("the disk of %s is too full: %.1f of %.1f GiB are available, which is %d %%, and below %d %% (imagefs.available) real nodes report DiskPressure and refuse pods. Free %.1f GiB",
-		dir, float64(available)/gib, float64(capacity)/gib, available*100/capacity, imageRoom, (float64(capacity)*imageRoom/100-float64(available))/gib)
+	return fmt.Errorf("the disk of %s is too full: %.1f GiB are available, and the tests need %d. Free %.1f GiB, or set TMPDIR to a directory on another disk",
+		dir, float64(available)/gib, leastRoom/gib, float64(leastRoom-available)/gib)
 }
 
 func TestFullDiskIsReported(t *testing.T) {
@@ -36,12 +36,12 @@ func TestFullDiskIsReported(t *testing.T) {
 		available uint64
 		want      string
 	}{
-		{100 * gib, ""}, {15 * gib, ""}, {0, "Free 15.0 GiB"},
-		{14 * gib, "the disk of /x is too full: 14.0 of 100.0 GiB are available, which is 14 %, and below 15 % (imagefs.available) real nodes report DiskPressure and refuse pods. Free 1.0 GiB"},
+		{100 * gib, ""}, {5 * gib, ""}, {0, "Free 5.0 GiB"},
+		{4 * gib, "the disk of /x is too full: 4.0 GiB are available, and the tests need 5. Free 1.0 GiB, or set TMPDIR to a directory on another disk"},
 	} {
-		err := roomIn("/x", 100*gib, c.available)
+		err := roomIn("/x", c.available)
 		if (err != nil) != (c.want != "") || err != nil && lacks(err.Error(), c.want) != nil {
-			t.Errorf("%d GiB available: %v, want %q", c.available/gib, err, c.want)
+			t.Errorf("%d bytes available: %v, want %q", c.available, err, c.want)
 		}
 	}
 }

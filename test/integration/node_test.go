@@ -49,11 +49,16 @@ port: %[5]d
 healthzPort: %[6]d
 allowedUnsafeSysctls: ["net.core.somaxconn"]
 makeIPTablesUtilChains: false
+imageGCHighThresholdPercent: 100
 podPidsLimit: 300
 containerLogMaxSize: 256Ki
 containerLogMaxFiles: 3
 containerLogMonitorInterval: 3s
 `
+
+// roomConfig lowers the disk thresholds. With the defaults a node refuses all pods if the disk of the machine is more than 85 % full. A test
+// of eviction has thresholds of its own.
+const roomConfig = "evictionHard: {memory.available: 100Mi, nodefs.available: 1Gi, nodefs.inodesFree: 1%, imagefs.available: 1Gi, imagefs.inodesFree: 1%}\n"
 
 // startNode starts a node and does not wait until it is Ready.
 func (e *env) startNode(cfg nodeConfig) (*node, error) {
@@ -67,6 +72,9 @@ func (e *env) startNode(cfg nodeConfig) (*node, error) {
 	}
 	cp := filepath.Join(e.dir, "cp")
 	config := fmt.Sprintf(kubeletConfiguration, n.cgroup, cfg.Runtime, cp, n.dir, n.port, n.health) + cfg.Config
+	if !strings.Contains(cfg.Config, "evictionHard:") {
+		config += roomConfig
+	}
 	if err := os.WriteFile(filepath.Join(n.dir, "config.yaml"), []byte(config), 0o644); err != nil {
 		return nil, err
 	}

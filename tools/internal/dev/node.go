@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 )
 
 // nodeConfig is a template for the node's KubeletConfiguration: upstream's defaults, with every path below .wherry.
+// The fields of moreConfig follow.
 var nodeConfig = template.Must(template.New("kubelet").Parse(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: "{{.Endpoint}}"
@@ -80,7 +82,7 @@ func (e *Env) startNode(s *state) error {
 		"VolumePlugins": e.path("node", "volume-plugins"), "CgroupRoot": e.cgroupParent(),
 		"Manifests": e.path("node", "manifests"),
 		"Simulated": s.Runtime == runtimeSimulated,
-		"More":      e.NodeConfig, "DNS": e.nodeDNS(), "ResolvConf": resolvConf(),
+		"More":      moreConfig(e.NodeConfig), "DNS": e.nodeDNS(), "ResolvConf": resolvConf(),
 	}); err != nil {
 		return err
 	}
@@ -108,6 +110,17 @@ func (e *Env) startNode(s *state) error {
 		return fmt.Errorf("start node: %w", err)
 	}
 	return nil
+}
+
+// moreConfig returns fields of the node's KubeletConfiguration, name to value in JSON: those given, and thresholds that leave the disk of the
+// machine to its owner. With upstream's defaults a node on a disk that is more than 85 % full refuses all pods and removes its images.
+func moreConfig(given map[string]string) map[string]string {
+	fields := map[string]string{
+		"evictionHard":                `{"memory.available": "100Mi", "nodefs.available": "1Gi", "nodefs.inodesFree": "1%", "imagefs.available": "1Gi", "imagefs.inodesFree": "1%"}`,
+		"imageGCHighThresholdPercent": "100",
+	}
+	maps.Copy(fields, given)
+	return fields
 }
 
 // endpoint returns the node's containerRuntimeEndpoint.
