@@ -81,6 +81,9 @@ func (n *node) createIn(namespace, name, container, spec string) {
 	if !strings.Contains(spec, "terminationGracePeriodSeconds") {
 		spec = "  terminationGracePeriodSeconds: 2\n" + spec
 	}
+	if !strings.Contains(spec, "tolerations:") {
+		spec = "  tolerations: [{operator: Exists}]\n" + spec // the control plane deletes other pods of a node that has been away for five minutes, as in a slow boot
+	}
 	manifest := fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
