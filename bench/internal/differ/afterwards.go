@@ -224,6 +224,23 @@ func (d *differ) asksOldAddress(name string, upstream []span, u []string) bool {
 	})
 }
 
+// readyAtNewAddress reports whether the values w of a condition, which only Wherry reported, only say that all containers are ready, because one is
+// that upstream's kubelet asks at the address of the sandbox that was lost.
+func (d *differ) readyAtNewAddress(aspect string, wherry []span, w []string) bool {
+	if !strings.HasPrefix(aspect, "condition Ready") && !strings.HasPrefix(aspect, "condition ContainersReady") {
+		return false
+	}
+	return stood(wherry, w, func(s span) bool {
+		return s.value == "True" && slices.ContainsFunc(d.c.containers(), func(name string) bool {
+			return slices.ContainsFunc(d.wherry.readiness(name), func(one span) bool {
+				number, ready := strings.CutSuffix(one.value, " ready=true started=true")
+				return ready && one.since.Sub(s.since).Abs() < time.Second &&
+					d.asksOldAddress(name, d.upstream.readiness(name), []string{number + " ready=false started=true"})
+			})
+		})
+	})
+}
+
 // makesSandbox reports whether the agent made another sandbox than the pod's first in the two seconds before the time at.
 func (t *Trace) makesSandbox(at time.Time) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {

@@ -447,3 +447,27 @@ func TestAWaitForAnImageThatIsForgotten(t *testing.T) {
 		}
 	}
 }
+
+// As above, for a container that exits before upstream's kubelet looks at the pod again: only Wherry shows all containers of the pod as ready.
+func TestAConditionOfAProbeOfTheOldAddress(t *testing.T) {
+	tcp, exec := v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{}}, v1.ProbeHandler{Exec: &v1.ExecAction{}}
+	for _, try := range []struct {
+		probe v1.ProbeHandler
+		class string
+	}{{tcp, classOldAddress}, {exec, `condition Ready: only Wherry has ["True"]`}} {
+		c := oneContainer()
+		c.Spec.Containers[0].ReadinessProbe, c.Acts = &v1.Probe{ProbeHandler: try.probe}, []Act{{At: 13 * second, Do: LoseSandbox}}
+		u, w := newLife(), newLife()
+		for l, ready := range map[*life]bool{&u: false, &w: true} {
+			l.call(13.9, Call{Verb: "RunPodSandbox"})
+			l.runs(13.9, "main-0", 1)
+			started := true
+			runs := v1.ContainerStatus{Name: "main-0", RestartCount: 1, Ready: ready, Started: &started, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+			l.Statuses = append(l.Statuses, Seen{l.at(14), &v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{runs}}}})
+		}
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		d.series("condition Ready", "condition Ready in the API", []span{{"False ContainersNotReady", u.at(14), 9 * second}},
+			[]span{{"True", w.at(14), 3 * second}, {"False ContainersNotReady", w.at(17), 6 * second}})
+		want(t, d.found, try.class)
+	}
+}

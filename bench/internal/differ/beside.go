@@ -112,6 +112,7 @@ const (
 	classFailedAtOnce      = "the mirror of a static pod that is out of time is Failed before its containers have ended: only upstream"
 	classLostInNextLife    = "the sandbox of a static pod's next life is lost before upstream's kubelet has made it: only Wherry makes another"
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
+	classHookFailedRuns    = "a container whose postStart hook failed is shown as running when its pod is deleted before it has ended: only Wherry"
 )
 
 // reportedLater returns the class of a difference if the traces prove that one agent, by design, reports something later than the other;
@@ -143,6 +144,11 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 		all(u, func(v string) bool { return strings.HasSuffix(v, " PostStartHookError") }) &&
 		all(w, func(v string) bool { return strings.HasPrefix(v, "terminated ") }):
 		return classHookFailsAgain
+	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && d.c.hookFails(name) && all(w, func(v string) bool { return strings.HasPrefix(v, "running ") }) &&
+		stood(wherry, w, func(s span) bool { return !s.since.Before(d.wherry.Deleted) }):
+		return classHookFailedRuns
+	case len(u) == 0 && d.readyAtNewAddress(aspect, wherry, w):
+		return classOldAddress
 	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return !strings.HasPrefix(v, "running ") }) &&
 		stood(wherry, w, func(s span) bool { return d.beginsAgain(s.since, name) }):
 		return classWaitsForHook

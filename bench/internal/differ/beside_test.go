@@ -206,3 +206,24 @@ func TestAContainerThatWaitsInTheNextLife(t *testing.T) {
 		}
 	}
 }
+
+// Only Wherry shows a container as running whose pod is deleted while it is stopped for its postStart hook, which failed: a decided (intended)
+// difference. It is none if the container ran before the deletion, or its hook does not fail.
+func TestAContainerThatRunsAfterItsHookFailed(t *testing.T) {
+	undecided := `states of main: only Wherry has ["running"]`
+	for _, try := range []struct {
+		fails bool
+		since float64
+		class string
+	}{{true, 40.2, classHookFailedRuns}, {true, 30, undecided}, {false, 40.2, `states of main while the pod ends: only Wherry has ["running"]`}} {
+		c := oneContainer()
+		if try.fails {
+			c.Plays = map[string][]Play{"main-0": {{Fails: map[string]Window{"postStart": {}}}}}
+		}
+		u, w := newLife(), newLife()
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		d.series("states of main", "states of main-0 in the API", []span{{"waiting 0 ContainerCreating", u.at(1), 42 * second}, {"terminated 0 Error 137", u.at(43), second}},
+			[]span{{"waiting 0 ContainerCreating", w.at(1), time.Duration((try.since - 1) * float64(second))}, {"running 0", w.at(try.since), 3 * second}, {"terminated 0 Error 137", w.at(43), second}})
+		want(t, d.found, try.class)
+	}
+}

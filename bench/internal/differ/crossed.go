@@ -23,6 +23,7 @@ type beat struct {
 	maybe     bool // the timing decides whether the event happens
 	acted     bool // the agent stopped the container at that time
 	last      bool // the agent created no later instance of the container
+	prevented bool // the container would have exited, but the agent had stopped it shortly before
 	lo        time.Duration
 	hi        time.Duration
 }
@@ -97,8 +98,8 @@ func (d *differ) crossing() (first *Crossing) {
 			}
 			a, b := a, b
 			a.last, b.last = a.last && c.last, b.last && e.last
-			if !d.meets(a, b) {
-				continue
+			if !d.meets(a, b) || (a.prevented || b.prevented || c.prevented || e.prevented) && a.is != isAct && b.is != isAct {
+				continue // an exit that did not come only tells that an act of a user came before it
 			}
 			u, w := order(d.upstream, a, b), order(d.wherry, *c, *e)
 			if u == 0 || u != w {
@@ -266,7 +267,9 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 	add := func(what string, b beat) {
 		b.name, b.container, b.attempt, b.last = fmt.Sprintf("%s of %s#%d", what, name, attempt), name, attempt, last
 		b.lo, b.hi = b.lo+began, b.hi+began
-		if b.acted || in.stopped.IsZero() || stopped+b.hi-b.lo > b.lo {
+		prevented := !b.acted && !in.stopped.IsZero() && stopped+b.hi-b.lo <= b.lo
+		b.prevented = prevented && b.is == isExit && b.lo-stopped < late
+		if !prevented || b.prevented {
 			all = append(all, b)
 		}
 	}

@@ -371,6 +371,11 @@ var Decisions = []Decision{
 		Notice: "A container is ready sooner, also one that runs only for a few seconds.",
 	},
 	{
+		Class:  classHookFailedRuns,
+		Why:    `"The container's status is not set to RUNNING until the postStart handler completes": no page says what it is after the hook has failed. The container runs until it has been stopped, which may take its whole grace period. Upstream's kubelet tells of nothing until then; Wherry says that the container runs as soon as no hook of it can complete any more, because the pod ends.`,
+		Notice: "While such a pod ends, kubectl get pods does not show that a container waits to be started.",
+	},
+	{
 		Class:  classHookFailsAgain,
 		Why:    `"The container's status is not set to RUNNING until the postStart handler completes": no page says what it is meanwhile. Upstream's kubelet repeats that the hook of the instance before failed; Wherry says how that instance ended. The event FailedPostStartHook says the former in both.`,
 		Notice: "While a container whose hook failed is started again, its last exit code can be read.",

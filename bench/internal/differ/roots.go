@@ -304,24 +304,38 @@ func stopsAgain(t *Trace, a Act) map[string]bool {
 	return again
 }
 
-// endsWithOne reports whether a failed probe stopped a main container, and upstream's kubelet gave the sidecars only the rest of that
-// container's grace period, while Wherry gave them more.
+// endsWithOne reports whether a failed probe stopped a main container, and the sidecars' time ran from that moment with upstream's kubelet, and later
+// with Wherry (see sidecarsEndWith).
 func (d *differ) endsWithOne() bool {
-	failed := slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
-		for _, in := range d.upstream.instances(x.Name) {
-			if (x.LivenessProbe != nil || x.StartupProbe != nil) && !in.stopped.IsZero() && in.stopped.Before(d.upstream.Deleted) {
+	if !d.ends(d.upstream).Before(d.upstream.Deleted) {
+		return false
+	}
+	return slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
+		if x.LivenessProbe == nil && x.StartupProbe == nil {
+			return false
+		}
+		for attempt, u := range d.upstream.instances(x.Name) {
+			if u.stopsBefore(d.upstream.Deleted) && d.sidecarsEndWith(u, d.wherry.instances(x.Name)[attempt]) {
 				return true
 			}
 		}
 		return false
 	})
-	if !failed {
-		return false
+}
+
+// sidecarsEndWith reports whether upstream's kubelet gave a sidecar less time for its end than Wherry, or began to stop it together with an instance
+// of a main container, and Wherry later. u and w are the instance as the two agents had it; w is nil if Wherry had none.
+func (d *differ) sidecarsEndWith(u, w *instance) bool {
+	together := func(main, side *instance) bool {
+		return main != nil && !main.stopped.IsZero() && !side.stopped.IsZero() && side.stopped.Sub(main.stopped).Abs() < time.Second
 	}
 	for _, x := range d.c.Spec.InitContainers {
-		for attempt, u := range d.upstream.instances(x.Name) {
-			w := d.wherry.instances(x.Name)[attempt]
-			if w != nil && !u.stopped.IsZero() && d.ends(d.upstream).Before(d.upstream.Deleted) && u.least() < w.least() {
+		for attempt, ours := range d.upstream.instances(x.Name) {
+			theirs := d.wherry.instances(x.Name)[attempt]
+			if theirs == nil || ours.stopped.IsZero() {
+				continue
+			}
+			if ours.least() < theirs.least() || together(u, ours) && w != nil && !w.stopped.IsZero() && !together(w, theirs) {
 				return true
 			}
 		}

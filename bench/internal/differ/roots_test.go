@@ -185,3 +185,29 @@ func TestADeadlineOfTheNextLife(t *testing.T) {
 		}
 	}
 }
+
+// A main container is stopped for a failed probe. Upstream's kubelet stops the sidecar together with it, and Wherry later: a decided (intended)
+// difference, unless Wherry does the same, or the main container has no probe.
+func TestASidecarThatIsStoppedWithAFailedContainer(t *testing.T) {
+	for _, try := range []struct {
+		probe bool
+		later float64 // when Wherry stops the sidecar
+		root  string
+	}{{true, 7, classEndsWithOne}, {true, 5.2, ""}, {false, 7, ""}} {
+		c := withSidecar()
+		if try.probe {
+			c.Spec.Containers[0].LivenessProbe = &v1.Probe{}
+		}
+		u, w := newLife(), newLife()
+		for l, at := range map[*life]float64{&u: 5, &w: try.later} {
+			l.runs(1, "side-0", 0)
+			l.call(5, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+			l.call(at, Call{Verb: "ExecSync", Container: "side-0", Command: "preStop"})
+			l.call(12, Call{Verb: "StopContainer", Container: "side-0", Timeout: 2})
+			l.call(12, Call{Verb: "StopPodSandbox"})
+		}
+		if got := newDiffer(c, u.Trace, w.Trace, never).root(); got != try.root {
+			t.Errorf("%+v: %q", try, got)
+		}
+	}
+}
