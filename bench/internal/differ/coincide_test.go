@@ -81,17 +81,18 @@ func TestAResizeBeforeAStopIsNoOtherDifference(t *testing.T) {
 // change: the case has a Crossing. It has none if the container would have exited long after the change with both.
 func TestAnExitThatAChangePrevents(t *testing.T) {
 	for runs, crossed := range map[time.Duration]bool{6 * second: true, 20 * second: false} {
-		c := oneContainer()
+		c := twoContainers()
 		c.Spec.RestartPolicy = v1.RestartPolicyAlways
 		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: runs, Code: 1}}}
 		c.Acts = []Act{{At: 8 * second, Do: SetImage, Container: "main-0"}}
 		u, w := newLife(), newLife() // the container starts in second 1
 		u.Calls[1].At, u.Calls[2].At = u.at(4), u.at(4)
 		for _, l := range []*life{&u, &w} {
+			l.runs(1, "main-1", 0)
 			if l == &u || !crossed {
 				l.call(8, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+				l.runs(8.1, "main-0", 1)
 			}
-			l.runs(8.1, "main-0", 1)
 		}
 		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
 			t.Errorf("runs for %v: crossing %+v, want one: %t", runs, v.Crossing, crossed)
