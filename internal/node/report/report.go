@@ -5,11 +5,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/mergepatch"
 	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/podstatus"
@@ -131,12 +131,12 @@ func (r *Report) Turn(t *podworker.Turn) {
 	})
 	r.mu.Lock()
 	rep.status, rep.fresh, r.pods[t.Ref.UID] = &st, false, rep
-	if equality.Semantic.DeepEqual(&st, &t.Pod.Status) {
+	if mergepatch.Equal(&st, &t.Pod.Status) {
 		rep.status = nil
 	}
 	r.mu.Unlock()
 	r.events(t, rep)
-	if r.cfg.Changed != nil && (fresh || old == nil && rep.status != nil || old != nil && !equality.Semantic.DeepEqual(old, &st)) {
+	if r.cfg.Changed != nil && (fresh || old == nil && rep.status != nil || old != nil && !mergepatch.Equal(old, &st)) {
 		r.cfg.Changed(t.Ref.UID)
 	}
 	if r.cfg.ContainerEnded != nil {
