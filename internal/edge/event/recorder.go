@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/stack"
 	"github.com/wherry-node/wherry/internal/core/nodeclock"
 )
 
@@ -190,6 +191,7 @@ func (r *Recorder) tidy() {
 
 // send sends the events of a lane until it is empty.
 func (r *Recorder) send(ctx context.Context, l *lane) {
+	stack.Grow()
 	for {
 		t, w, ok := r.next(ctx, l)
 		if !ok {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/base/rounds"
+	"github.com/wherry-node/wherry/internal/base/stack"
 	"github.com/wherry-node/wherry/internal/core/due"
 	"github.com/wherry-node/wherry/internal/core/mergepatch"
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -406,6 +407,7 @@ func (w *Writer) spawn() {
 // work sends the requests of the pods in the ready queue, most urgent first, until the queue is empty.
 func (w *Writer) work() {
 	defer w.wg.Done()
+	stack.Grow()
 	for {
 		w.mu.Lock()
 		if !w.running || w.ready.Len() == 0 {
