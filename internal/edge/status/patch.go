@@ -66,7 +66,7 @@ func merge(base, want *v1.PodStatus) v1.PodStatus {
 // mergeConditions returns the conditions of the merged status: conditions that only other components write come from base, conditions
 // of this node come from want (see ownership). It keeps the order of base, so that equal statuses compare as equal.
 func mergeConditions(base, want []v1.PodCondition) []v1.PodCondition {
-	out := make([]v1.PodCondition, 0, len(base)+len(want))
+	out := make([]v1.PodCondition, 0, max(len(base), len(want)))
 	for i := range base {
 		b := &base[i]
 		own := owner(b.Type)
