@@ -70,7 +70,7 @@ func (c *clients) statusPods(namespace string) status.Pods { return c.statuses.P
 
 func (c *clients) mirrorPods(namespace string) mirror.API { return c.api.Pods(namespace) }
 
-func (c *clients) events(namespace string) event.API { return c.beats.Events(namespace) }
+func (c *clients) events(namespace string) event.API { return c.beats.Events(namespace).Unread() }
 
 func (c *clients) objects(gates config.Gates) objects.API {
 	api := objects.API{

@@ -26,11 +26,11 @@ func (Host) Mounted(dir string) (bool, error) {
 		return false, fmt.Errorf("resolve directory of %s: %w", dir, err)
 	}
 	at := filepath.Join(real, filepath.Base(dir))
-	infos, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(at))
+	on, err := mountPoints(func(point []byte) bool { return string(point) == at })
 	if err != nil {
 		return false, fmt.Errorf("read mounts on %s: %w", dir, err)
 	}
-	return len(infos) > 0, nil
+	return len(on) > 0, nil
 }
 
 // MountsOfSame lists the mount points at or below the directory below of the file system that is mounted on dir. It only reads the mount table,

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,14 +26,13 @@ type Host struct {
 // MountPoints lists the mount points at or below dir, in the order in which they were mounted; a path on which two
 // file systems are stacked is listed twice.
 func (Host) MountPoints(dir string) ([]string, error) {
-	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	points, err := mountPoints(func(at []byte) bool { return below(at, dir) })
 	if err != nil {
 		return nil, fmt.Errorf("read mounts below %s: %w", dir, err)
 	}
-	points := make([]string, 0, len(infos))
-	for _, m := range infos {
+	for i := range points {
 		// The kernel adds this mark if the mount point's directory was removed in another mount namespace.
-		points = append(points, strings.TrimSuffix(m.Mountpoint, "//deleted"))
+		points[i] = strings.TrimSuffix(points[i], "//deleted")
 	}
 	return points, nil
 }

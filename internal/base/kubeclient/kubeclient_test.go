@@ -80,6 +80,33 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
+// Requests whose answers are not read change objects, and have errors, as others do.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, err := kubeclient.New(simkube.New(simkube.Config{}).RESTConfig("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := c.Events("default").Unread()
+	ev := &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: v1.ObjectReference{Namespace: "default"}, Count: 1}
+	if err := events.Create(ctx, ev, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := events.Create(ctx, ev, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("the same event again: %v", err)
+	}
+	if err := events.Patch(ctx, "e", types.StrategicMergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := events.Patch(ctx, "other", types.StrategicMergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("patch of another event: %v", err)
+	}
+	if got, err := c.Events("default").Get(ctx, "e", metav1.GetOptions{}); err != nil || got.Count != 2 {
+		t.Errorf("count %d, %v; want 2", got.Count, err)
+	}
+}
+
 // Client sends the same requests as client-go's own client.
 func TestSameRequests(t *testing.T) {
 	t.Parallel()

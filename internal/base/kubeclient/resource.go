@@ -86,6 +86,22 @@ func (r *Resource[T, L]) Patch(ctx context.Context, name string, kind types.Patc
 	return got, r.to(r.client.Patch(kind)).Name(name).SubResource(subresources...).VersionedParams(&opts, params{}).Body(body).Do(ctx).Into(got)
 }
 
+// Unread returns the resource for callers that do not need the objects in the answers: they are not decoded.
+func (r *Resource[T, L]) Unread() *Unread[T, L] { return &Unread[T, L]{r} }
+
+// Unread writes objects, and reads of the answers only whether the API server has accepted them.
+type Unread[T, L runtime.Object] struct{ of *Resource[T, L] }
+
+// Create creates an object.
+func (u *Unread[T, L]) Create(ctx context.Context, obj T, opts metav1.CreateOptions) error {
+	return u.of.to(u.of.client.Post()).VersionedParams(&opts, params{}).Body(obj).Do(ctx).Error()
+}
+
+// Patch changes an object.
+func (u *Unread[T, L]) Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions) error {
+	return u.of.to(u.of.client.Patch(kind)).Name(name).VersionedParams(&opts, params{}).Body(body).Do(ctx).Error()
+}
+
 // Delete deletes an object. With a grace period, the API server only marks the object as being deleted.
 func (r *Resource[T, L]) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
 	return r.to(r.client.Delete()).Name(name).Body(&opts).Do(ctx).Error()

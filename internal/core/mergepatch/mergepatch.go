@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // Struct returns the patch that turns one struct into another of the same type. If they are equal, the patch is empty. Both arguments are
@@ -67,16 +65,6 @@ func plain(t reflect.Type) bool {
 	return !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]())
 }
 
-func equal(a, b reflect.Value) bool {
-	switch {
-	case a.Kind() == reflect.String || a.CanInt() || a.Kind() == reflect.Bool:
-		return a.Equal(b)
-	case a.CanAddr() && b.CanAddr(): // reflect compares the values by pointers, which avoids a copy
-		return equality.Semantic.DeepEqual(a.Addr().Interface(), b.Addr().Interface())
-	}
-	return equality.Semantic.DeepEqual(a.Interface(), b.Interface())
-}
-
 // field returns the JSON name of a field, and whether JSON omits its zero value.
 func field(f reflect.StructField) (name string, optional bool) {
 	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -120,7 +108,7 @@ func Keyed[T any](name string, id func(*T) string, from, to []T) []any {
 		t := &to[i]
 		if f := find(from, id(t)); f == nil {
 			out = append(out, t)
-		} else if !equality.Semantic.DeepEqual(f, t) {
+		} else if !Equal(f, t) {
 			out = append(out, element(reflect.ValueOf(f).Elem(), reflect.ValueOf(t).Elem()))
 		}
 	}

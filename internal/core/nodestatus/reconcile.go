@@ -5,8 +5,9 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wherry-node/wherry/internal/core/mergepatch"
 )
 
 // Reconcile adopts an existing Node; wanted is the result of Build. It updates the default labels, the
@@ -36,7 +37,7 @@ func Reconcile(wanted, existing *v1.Node, zeroExtended bool) (*v1.Node, bool) {
 		delete(node.Annotations, AnnotationControllerAttach)
 	}
 	reconcileResources(wanted, node, zeroExtended)
-	return node, !equality.Semantic.DeepEqual(existing, node)
+	return node, !mergepatch.Equal(existing, node)
 }
 
 func reconcileResources(wanted, node *v1.Node, zeroExtended bool) {
@@ -79,13 +80,13 @@ func Changed(old, now *v1.NodeStatus) bool {
 		}
 		have := old.Conditions[j]
 		have.LastHeartbeatTime = c.LastHeartbeatTime
-		if !equality.Semantic.DeepEqual(have, c) {
+		if !mergepatch.Equal(&have, &c) {
 			return true
 		}
 	}
 	a, b := *old, *now
 	a.Conditions, b.Conditions = nil, nil
-	return !equality.Semantic.DeepEqual(a, b)
+	return !mergepatch.Equal(&a, &b)
 }
 
 // Ready reports whether the Node's Ready condition is True.

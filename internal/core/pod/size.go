@@ -2,10 +2,11 @@ package pod
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Size has the requests and limits of a container, or of a whole pod: CPU in thousandths, memory in bytes. A limit of zero means
@@ -113,7 +114,7 @@ func AllocationOf(p *v1.Pod) *Allocation {
 func AllocationFromStatus(p *v1.Pod) *Allocation {
 	a := AllocationOf(p)
 	use := func(r *v1.ResourceRequirements, allocated v1.ResourceList, actual *v1.ResourceRequirements) {
-		if allocated == nil || equality.Semantic.DeepEqual(allocated, r.Requests) {
+		if allocated == nil || sameList(allocated, r.Requests) {
 			return
 		}
 		r.Requests = allocated
@@ -170,7 +171,11 @@ func sameResources(a, b *v1.ResourceRequirements) bool {
 	if b == nil {
 		b = &v1.ResourceRequirements{}
 	}
-	return equality.Semantic.DeepEqual(a.Requests, b.Requests) && equality.Semantic.DeepEqual(a.Limits, b.Limits)
+	return sameList(a.Requests, b.Requests) && sameList(a.Limits, b.Limits)
+}
+
+func sameList(a, b v1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }
 
 // Apply returns the pod with the resources that the node has accepted: p itself if these are the ones in its spec, otherwise a

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/inorder"
@@ -50,7 +52,7 @@ func (d *derivation) conditions(s *v1.PodStatus) {
 		}
 		c.LastTransitionTime = d.stamp(d.Now)
 		if old := condition(d.Old.Conditions, c.Type); old != nil && old.Status == c.Status {
-			c.LastTransitionTime = old.LastTransitionTime.Rfc3339Copy()
+			c.LastTransitionTime = metav1.NewTime(old.LastTransitionTime.Truncate(time.Second))
 		}
 	}
 	has := d.Pod.Status.Conditions

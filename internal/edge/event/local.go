@@ -40,21 +40,21 @@ var _ API = (*Local)(nil)
 func NewLocal(most int) *Local { return &Local{most: max(1, most), news: make(chan struct{})} }
 
 // Create stores an event. If there are too many, it drops the one that occurred longest ago.
-func (l *Local) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) (*v1.Event, error) {
+func (l *Local) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.create(ev), nil
+	l.create(ev)
+	return nil
 }
 
 // create stores an event. The lock is held.
-func (l *Local) create(ev *v1.Event) *v1.Event {
+func (l *Local) create(ev *v1.Event) {
 	made := *ev
 	made.CreationTimestamp = ev.LastTimestamp
 	if len(l.events) >= l.most {
 		l.events = slices.Delete(l.events, 0, len(l.events)-l.most+1)
 	}
 	l.add(&made)
-	return &made
 }
 
 // Keep stores an event that goes to an API server. It replaces the event of the same name, which has occurred again.
@@ -66,20 +66,20 @@ func (l *Local) Keep(ev *v1.Event) {
 }
 
 // Patch changes a stored event that has occurred again; body contains the fields that change.
-func (l *Local) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*v1.Event, error) {
+func (l *Local) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := slices.IndexFunc(l.events, func(e v1.Event) bool { return e.Name == name })
 	if i < 0 {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, name)
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, name)
 	}
 	changed := l.events[i]
 	if err := json.Unmarshal(body, &changed); err != nil {
-		return nil, fmt.Errorf("count event %s: %w", name, err)
+		return fmt.Errorf("count event %s: %w", name, err)
 	}
 	l.events = slices.Delete(l.events, i, i+1)
 	l.add(&changed)
-	return &changed, nil
+	return nil
 }
 
 // add stores an event as the newest one, and wakes the requests that wait for it. The caller holds l.mu.

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/stack"
 	"github.com/wherry-node/wherry/internal/core/nodeclock"
 )
 
@@ -36,8 +37,8 @@ const tidyEvery = time.Minute
 
 // API writes the events of one namespace. Calls may come concurrently.
 type API interface {
-	Create(ctx context.Context, ev *v1.Event, opts metav1.CreateOptions) (*v1.Event, error)
-	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Event, error)
+	Create(ctx context.Context, ev *v1.Event, opts metav1.CreateOptions) error
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions) error
 }
 
 // Config configures a Recorder.
@@ -190,6 +191,7 @@ func (r *Recorder) tidy() {
 
 // send sends the events of a lane until it is empty.
 func (r *Recorder) send(ctx context.Context, l *lane) {
+	stack.Grow()
 	for {
 		t, w, ok := r.next(ctx, l)
 		if !ok {
@@ -233,6 +235,9 @@ const verbosity = 2
 
 // log writes a log line about an event. There is no line for events that are dropped because there are too many.
 func (r *Recorder) log(ctx context.Context, t *recorded, w *written) {
+	if !r.cfg.Log.Enabled(ctx, slog.Level(-verbosity)) {
+		return
+	}
 	args := []any{"type", t.eventType, "reason", t.reason, "message", t.message}
 	if _, name, ok := strings.Cut(t.ref.FieldPath, "{"); ok { // spec.containers{NAME}
 		args = append([]any{"container", strings.TrimSuffix(name, "}")}, args...)
@@ -285,8 +290,7 @@ func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 			return fmt.Errorf("count event: %w", err)
 		}
 		err = r.inTurn(ctx, func() error {
-			_, err := api.Patch(ctx, ev.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
-			return err
+			return api.Patch(ctx, ev.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 		})
 		if !apierrors.IsNotFound(err) {
 			return err
@@ -294,8 +298,7 @@ func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 		// The API server has dropped the event, as it does after an hour by default. So create a new one.
 	}
 	return r.inTurn(ctx, func() error {
-		_, err := api.Create(ctx, ev, metav1.CreateOptions{})
-		return err
+		return api.Create(ctx, ev, metav1.CreateOptions{})
 	})
 }
 

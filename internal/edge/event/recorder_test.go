@@ -42,31 +42,31 @@ func (s *server) say(format string, args ...any) error {
 	return nil
 }
 
-func (s *server) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) (*v1.Event, error) {
+func (s *server) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.say("create %d %s", ev.Count, ev.Message); err != nil {
-		return nil, err
+		return err
 	}
 	if s.events[ev.Name] != nil {
-		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "events"}, ev.Name)
+		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "events"}, ev.Name)
 	}
 	s.events[ev.Name] = ev
-	return ev, nil
+	return nil
 }
 
-func (s *server) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*v1.Event, error) {
+func (s *server) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ev := s.events[name]
 	if ev == nil {
 		_ = s.say("patch of what is gone")
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, name)
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, name)
 	}
 	if err := json.Unmarshal(body, ev); err != nil {
-		return nil, err
+		return err
 	}
-	return ev, s.say("patch %d %s", ev.Count, ev.Message)
+	return s.say("patch %d %s", ev.Count, ev.Message)
 }
 
 func (s *server) take() string {

@@ -2,7 +2,6 @@ package event
 
 import (
 	"crypto/sha256"
-	"io"
 	"slices"
 	"time"
 
@@ -153,12 +152,12 @@ func (k key) sameObject(other key) bool { return [8]byte(k[:8]) == [8]byte(other
 
 // digest returns a digest of texts.
 func digest(parts ...string) (k key) {
-	h := sha256.New()
+	all := make([]byte, 0, 512) // on the stack; most texts fit
 	for _, p := range parts {
-		_, _ = io.WriteString(h, p)
-		_, _ = h.Write([]byte{0})
+		all = append(append(all, p...), 0)
 	}
-	copy(k[:], h.Sum(nil))
+	sum := sha256.Sum256(all)
+	copy(k[:], sum[:])
 	return k
 }
 

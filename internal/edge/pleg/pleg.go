@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/base/rounds"
+	"github.com/wherry-node/wherry/internal/base/stack"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -347,6 +348,7 @@ func (g *Generator) dispatchRound(ctx context.Context) time.Duration {
 		g.slots.take(e.suspect(), e.inspection)
 		g.flights.Go(func() {
 			defer cancel()
+			stack.Grow()
 			g.inspect(ctx, under, uid, prev)
 		})
 	}

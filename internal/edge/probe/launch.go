@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-
 	"github.com/wherry-node/wherry/internal/base/work"
+	"github.com/wherry-node/wherry/internal/core/mergepatch"
 )
 
 // launch starts the probes that are due, and returns when to call it again.
@@ -103,7 +102,7 @@ func (p *Probes) start(ctx context.Context, r *runner) {
 
 // identical reports whether two probes of one container run the same check with the same timeout, so that one run gives the result of both.
 func identical(a, b *runner) bool {
-	return timeout(a.spec) == timeout(b.spec) && equality.Semantic.DeepEqual(a.spec.ProbeHandler, b.spec.ProbeHandler)
+	return timeout(a.spec) == timeout(b.spec) && mergepatch.Equal(&a.spec.ProbeHandler, &b.spec.ProbeHandler)
 }
 
 // leaves takes a probe out of the heap if the probe is due, or out of the scheduler. It returns false if it took the probe out of

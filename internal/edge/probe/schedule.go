@@ -6,10 +6,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/wherry-node/wherry/internal/base/work"
 	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/core/mergepatch"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -110,10 +110,10 @@ func (c *container) learns(i *Initial) bool {
 
 // sameProbes reports whether two specs of a container have equal probes.
 func sameProbes(a, b *v1.Container) bool {
-	return a == b || (equality.Semantic.DeepEqual(a.StartupProbe, b.StartupProbe) &&
-		equality.Semantic.DeepEqual(a.LivenessProbe, b.LivenessProbe) &&
-		equality.Semantic.DeepEqual(a.ReadinessProbe, b.ReadinessProbe) &&
-		equality.Semantic.DeepEqual(a.Ports, b.Ports))
+	return a == b || (mergepatch.Equal(a.StartupProbe, b.StartupProbe) &&
+		mergepatch.Equal(a.LivenessProbe, b.LivenessProbe) &&
+		mergepatch.Equal(a.ReadinessProbe, b.ReadinessProbe) &&
+		mergepatch.Equal(&a.Ports, &b.Ports))
 }
 
 // begin puts a probe in the heap for the first time. since is the earliest time for a probe: the start of the container, or the

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -67,7 +66,7 @@ func merge(base, want *v1.PodStatus) v1.PodStatus {
 // mergeConditions returns the conditions of the merged status: conditions that only other components write come from base, conditions
 // of this node come from want (see ownership). It keeps the order of base, so that equal statuses compare as equal.
 func mergeConditions(base, want []v1.PodCondition) []v1.PodCondition {
-	out := make([]v1.PodCondition, 0, len(base)+len(want))
+	out := make([]v1.PodCondition, 0, max(len(base), len(want)))
 	for i := range base {
 		b := &base[i]
 		own := owner(b.Type)
@@ -144,7 +143,7 @@ func keepTransitions(before, now []v1.PodCondition) {
 // differs reports whether want must be sent to the API, whose status of the pod is base.
 func differs(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
-	return !equality.Semantic.DeepEqual(&m, base)
+	return !mergepatch.Equal(&m, base)
 }
 
 // urgent reports whether other components act upon the difference: readiness, phase or addresses. All other fields are read only
@@ -199,7 +198,7 @@ func generationOnly(base, want *v1.PodStatus) bool {
 			m.Conditions[i].ObservedGeneration = had.ObservedGeneration
 		}
 	}
-	return equality.Semantic.DeepEqual(&m, base)
+	return mergepatch.Equal(&m, base)
 }
 
 // sandboxOnly reports whether the only change is that a pending pod got its sandbox, and with it its address.
@@ -213,7 +212,7 @@ func sandboxOnly(base, want *v1.PodStatus) bool {
 	if c := condition(m.Conditions, v1.PodReadyToStartContainers); c != nil && had != nil {
 		*c = *had
 	}
-	return equality.Semantic.DeepEqual(&m, base)
+	return mergepatch.Equal(&m, base)
 }
 
 // buildPatch returns the strategic merge patch that turns base into want for the pod with this UID, or nil if nothing

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/base/rounds"
+	"github.com/wherry-node/wherry/internal/base/stack"
 	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/core/mergepatch"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -206,7 +207,7 @@ func (w *Writer) Set(d Desired) {
 	if e.want != nil {
 		keepTransitions(e.want.Conditions, want.Conditions)
 	}
-	if e.want == nil || !equality.Semantic.DeepEqual(e.want, want) {
+	if e.want == nil || !mergepatch.Equal(e.want, want) {
 		lastEnd := e.base.DeletionTimestamp != nil && allEnded(want) && (e.want == nil || !allEnded(e.want))
 		e.want = want
 		e.version++
@@ -267,7 +268,7 @@ func (e *entry) observe(p *v1.Pod) bool {
 	if e.base != nil && !newer(p.ResourceVersion, e.base.ResourceVersion) {
 		return false
 	}
-	if e.echo != nil && equality.Semantic.DeepEqual(*e.echo, p.Status) {
+	if e.echo != nil && mergepatch.Equal(e.echo, &p.Status) {
 		// Use the status of the watch's object, which stays in memory anyway, so that the object of the answer can be freed.
 		if e.want == e.echo {
 			e.want = &p.Status
@@ -312,7 +313,7 @@ func (e *entry) needsPatch() bool {
 		return false // neither the status nor the pod has changed since the refusal, so the API would reject the status again
 	}
 	if e.acked == e.version && e.echo != nil &&
-		(e.echo == &e.base.Status || equality.Semantic.DeepEqual(*e.echo, e.base.Status)) {
+		(e.echo == &e.base.Status || mergepatch.Equal(e.echo, &e.base.Status)) {
 		return false
 	}
 	return differs(&e.base.Status, e.want)
@@ -406,6 +407,7 @@ func (w *Writer) spawn() {
 // work sends the requests of the pods in the ready queue, most urgent first, until the queue is empty.
 func (w *Writer) work() {
 	defer w.wg.Done()
+	stack.Grow()
 	for {
 		w.mu.Lock()
 		if !w.running || w.ready.Len() == 0 {

@@ -102,11 +102,25 @@ func TestRemovedContainerWhoseLogAnotherHas(t *testing.T) {
 		{Name: "main", ID: "older", Attempt: 1, State: pod.StateExited}, {Name: "other", ID: "other", Attempt: 1, State: pod.StateExited},
 	}}
 	for _, id := range []string{"twin-b", "older"} {
-		if o := x.Do(t.Context(), pod.Job{Observed: obs, Action: pod.Action{Op: pod.OpRemoveContainer, ID: id}}); o.Err != nil {
+		if o := x.Do(t.Context(), pod.Job{Pod: &v1.Pod{}, Observed: obs, Action: pod.Action{Op: pod.OpRemoveContainer, ID: id}}); o.Err != nil {
 			t.Fatal(o.Err)
 		}
 	}
 	if !slices.Equal(logs.attempts, []uint32{1}) {
 		t.Errorf("the logs of the attempts %v were removed, want that of 1", logs.attempts)
+	}
+}
+
+// The log of a container of a pod that no source has stays until the pod is forgotten, which removes all its logs.
+func TestLogsOfAPodThatIsGoneAreRemovedTogether(t *testing.T) {
+	t.Parallel()
+	logs := &removed{}
+	x := New(Config{CRI: cri.New(cri.Config{Runtime: remover{}}), Logs: logs})
+	obs := &pod.Observed{Containers: []pod.Container{{Name: "main", ID: "main", State: pod.StateExited}}}
+	if o := x.Do(t.Context(), pod.Job{Observed: obs, Action: pod.Action{Op: pod.OpRemoveContainer, ID: "main"}}); o.Err != nil {
+		t.Fatal(o.Err)
+	}
+	if len(logs.attempts) > 0 {
+		t.Errorf("the logs of the attempts %v were removed one by one", logs.attempts)
 	}
 }

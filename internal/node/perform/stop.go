@@ -68,7 +68,7 @@ func (x *Performer) removeContainer(ctx context.Context, job pod.Job) pod.Outcom
 	if err := x.cfg.CRI.RemoveContainer(ctx, job.Action.ID); err != nil {
 		return failed("RemoveContainerError", err)
 	}
-	if c != nil && !sharesLog(c, job.Observed) {
+	if job.Pod != nil && c != nil && !sharesLog(c, job.Observed) { // of a pod that no source has, forget removes all logs
 		if err := x.cfg.Logs.Remove(job.Ref, c.Name, c.Attempt); err != nil {
 			return failed("RemoveContainerError", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/base/stack"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -119,6 +120,7 @@ func (w *Worker) begin(p *v1.Pod, obs *pod.Observed, plan *decide.Plan) {
 
 func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod.Job) {
 	defer w.cfg.Group.Done()
+	stack.Grow()
 	began := time.Now()
 	o := w.cfg.Performer.Do(ctx, job)
 	o.Action, o.Began, o.Ended = job.Action, began, time.Now()

@@ -14,7 +14,14 @@ import (
 
 // log writes one log line per executed action.
 func (w *Worker) log(job pod.Job, o *pod.Outcome) {
-	level, args := slog.LevelInfo, []any{"op", job.Action.Op.String(), "pod", job.Ref}
+	level := slog.LevelInfo
+	if o.Err != nil && !o.Canceled {
+		level = slog.LevelWarn
+	}
+	if !w.cfg.Log.Enabled(context.Background(), level) {
+		return
+	}
+	args := []any{"op", job.Action.Op.String(), "pod", job.Ref}
 	if job.Action.Container != "" {
 		args = append(args, "container", job.Action.Container)
 	}
@@ -25,9 +32,6 @@ func (w *Worker) log(job pod.Job, o *pod.Outcome) {
 	switch {
 	case o.Err != nil:
 		args = append(args, "reason", o.Reason, "err", o.Err)
-		if !o.Canceled {
-			level = slog.LevelWarn
-		}
 	case o.Message != "":
 		args = append(args, "result", o.Message)
 	}

@@ -89,7 +89,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.answer(&look, &turn)
 	refreshAt, _ := w.refreshAt(look.inFlight)
 	w.arm(earliest(earliest(plan.WakeAt, w.work.askAt), refreshAt), began)
-	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {
+	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued && !in.Stale { // an inspection that is under way causes the next turn
 		w.settle()
 	}
 	return plan.Phase == decide.PhaseGone

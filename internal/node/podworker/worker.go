@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/stack"
 	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/nodeclock"
@@ -332,6 +333,7 @@ func (w *Worker) Close() {
 // run takes turns until no Look has asked for another one.
 func (w *Worker) run() {
 	defer w.cfg.Group.Done()
+	stack.Grow()
 	for {
 		w.mu.Lock()
 		// Take outcomes and flights under one lock, so that each action is in exactly one of them.

@@ -5,11 +5,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/mergepatch"
 	"github.com/wherry-node/wherry/internal/core/nodeclock"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/podstatus"
@@ -74,8 +74,15 @@ type reported struct {
 	fresh  bool              // status is the first status of the pod's next life: its manifest came back while the pod ended
 	waits  map[string]string // the wait that the last event was recorded for, by container
 	resize *decide.Resize    // the state of the resize at the last event about it; nil: there was none
+	passed passed            // what the Writer was last given, with a status
 	static *v1.Pod           // the static pod, kept after its manifest is gone, because its mirror shows how it ends
 	source pod.Source        // the source of static
+}
+
+// passed is what Writer.Set was called with, beside the status.
+type passed struct {
+	pod           *v1.Pod
+	queued, final bool
 }
 
 var _ podworker.Reporter = (*Report)(nil)
@@ -129,14 +136,15 @@ func (r *Report) Turn(t *podworker.Turn) {
 		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Omit: r.cfg.Omit, Now: t.Now,
 		Clock: r.cfg.Clock,
 	})
+	same := old != nil && mergepatch.Equal(old, &st)
 	r.mu.Lock()
 	rep.status, rep.fresh, r.pods[t.Ref.UID] = &st, false, rep
-	if equality.Semantic.DeepEqual(&st, &t.Pod.Status) {
+	if mergepatch.Equal(&st, &t.Pod.Status) {
 		rep.status = nil
 	}
 	r.mu.Unlock()
 	r.events(t, rep)
-	if r.cfg.Changed != nil && (fresh || old == nil && rep.status != nil || old != nil && !equality.Semantic.DeepEqual(old, &st)) {
+	if r.cfg.Changed != nil && (fresh || old == nil && rep.status != nil || old != nil && !same) {
 		r.cfg.Changed(t.Ref.UID)
 	}
 	if r.cfg.ContainerEnded != nil {
@@ -170,7 +178,12 @@ func (r *Report) Turn(t *podworker.Turn) {
 			return // there is no mirror, or it appeared during this turn, which did not use its status; then another turn follows
 		}
 	}
-	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
+	to := passed{target, t.Queued, t.Plan.Phase >= decide.PhaseStopped}
+	if same && to == rep.passed {
+		return // the Writer has all of it, and half of the turns change none of it
+	}
+	rep.passed = to
+	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: to.queued, Final: to.final})
 }
 
 // drop removes the entry of a pod. An emptied map keeps its memory, so a new one replaces it. It is called with the lock held.

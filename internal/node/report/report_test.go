@@ -58,11 +58,38 @@ func (w *statuses) Set(d status.Desired) {
 	}
 }
 
+// The Writer gets a status once, and again only if the status, the object, or one of the other arguments has changed.
+func TestTheWriterGetsOnlyWhatChanges(t *testing.T) {
+	t.Parallel()
+	w := &statuses{}
+	r := New(Config{Writer: w, Recorder: &events{}, RuntimeName: func() string { return "" }, HostIPs: func() []string { return nil }, RecursiveReadOnly: func(*v1.Pod) bool { return false }})
+	p := named("web")
+	turn := func(p *v1.Pod, state pod.ContainerState, queued bool, phase decide.Phase) int {
+		before := len(w.states)
+		for range 3 {
+			r.Turn(&podworker.Turn{Ref: pod.Ref{UID: "web"}, Pod: p, Desired: p, Source: pod.SourceAPI, Memory: &decide.Memory{}, Plan: &decide.Plan{Phase: phase}, Queued: queued,
+				Now: time.Unix(1, 0), Observed: &pod.Observed{Containers: []pod.Container{{ID: "1", Name: "c", State: state}}}})
+		}
+		return len(w.states) - before
+	}
+	for i, got := range []int{
+		turn(p, pod.StateRunning, true, decide.PhaseActive),
+		turn(p, pod.StateRunning, false, decide.PhaseActive),
+		turn(named("web"), pod.StateRunning, false, decide.PhaseActive),
+		turn(p, pod.StateExited, false, decide.PhaseStopping),
+		turn(p, pod.StateExited, false, decide.PhaseStopped),
+	} {
+		if got != 1 {
+			t.Errorf("change %d: the writer got %d statuses from three equal turns, want 1", i, got)
+		}
+	}
+}
+
 // The mirror shows how a static pod ends after its manifest is gone.
 func TestAMirrorShowsTheEnd(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[pod.Source][]string{
-		pod.SourceFile: {"mirror running", "mirror running", "mirror terminated"},
+		pod.SourceFile: {"mirror running", "mirror terminated"},
 		pod.SourceAPI:  {"web running"},
 	} {
 		w := &statuses{}

@@ -25,7 +25,7 @@ func (l *Loop) meet(ref pod.Ref) {
 		return
 	}
 	for _, o := range l.cfg.Cache.List() {
-		if o.Ref.UID != ref.UID && o.Ref.FullName() == ref.FullName() && !o.Empty() {
+		if o.Ref.UID != ref.UID && o.Ref.Name == ref.Name && o.Ref.Namespace == ref.Namespace && !o.Empty() {
 			l.Look(o.Ref.UID, "another pod has its name")
 			l.mu.Lock()
 			if m := l.workers[o.Ref.UID]; m != nil {

@@ -14,7 +14,7 @@ import (
 // 1,779 packages and 80.6 MiB; the agent has to stay below 0.75 of these packages and 0.6 of this size. The constants are lower, so that
 // additions are noticed, and leave room for features that are still missing.
 const (
-	mostPackages = 682
+	mostPackages = 683
 	mostBytes    = 34 << 20
 )
 

@@ -44,6 +44,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/volume/block.go:Volumes.deviceIsUsed", "os.ReadDir"}:             ownFile,
 	{"internal/base/hostfs/lock.go:LockDir", "os.Open"}:                              "the agent's root directory; its parents are root's",
 	{"internal/base/hostfs/lock.go:holderOf", "os.Open"}:                             kernelText,
+	{"internal/base/hostfs/mounttable.go:mountPoints", "os.Open"}:                    kernelText,
 	{"internal/base/hostfs/scsi.go:Host.ISCSISessions", "path/filepath.Glob"}:        kernelText,
 	{"internal/base/hostfs/scsi.go:disksBelow", "path/filepath.Glob"}:                kernelText,
 	{"internal/base/hostfs/scsi.go:Host.ScanFibreChannel", "path/filepath.Glob"}:     kernelText,
