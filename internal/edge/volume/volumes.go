@@ -307,8 +307,10 @@ func usedVolumes(p *v1.Pod) []*v1.Volume {
 	return wanted
 }
 
+// joinErrors returns nil, the only error, or one that lists all. What that one lacks is what the first lacks, unless the pod has to give up this node for another.
 func joinErrors(errs []*Error) error {
 	var first *Error
+	lack := pod.LackNone
 	var messages []string
 	var causes []error
 	for _, e := range errs {
@@ -316,10 +318,13 @@ func joinErrors(errs []*Error) error {
 			continue
 		}
 		if first == nil {
-			first = e
+			first, lack = e, e.Lack
 			messages = append(messages, e.Message)
 		} else {
 			messages = append(messages, e.Error())
+		}
+		if e.Lack == pod.LackVolumeLimit {
+			lack = e.Lack
 		}
 		causes = append(causes, e.Err)
 	}
@@ -329,5 +334,5 @@ func joinErrors(errs []*Error) error {
 		}
 		return first
 	}
-	return &Error{Volume: first.Volume, Reason: first.Reason, Message: strings.Join(messages, "; "), Err: errors.Join(causes...)}
+	return &Error{Volume: first.Volume, Reason: first.Reason, Message: strings.Join(messages, "; "), Lack: lack, Err: errors.Join(causes...)}
 }
