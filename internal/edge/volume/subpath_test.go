@@ -160,6 +160,114 @@ func TestSubPathOfFiles(t *testing.T) {
 	}
 }
 
+// A container that mounts a directory of a ConfigMap as a subPath keeps the content with which it started when the ConfigMap changes, as one that mounts a
+// file does. The old content goes when no container has it any more.
+func TestSubPathOfADirectoryOfFiles(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	for _, kind := range []string{"on disk", "in memory"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.api.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"key": "1"}}
+			src := &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "key", Path: "etc/d/app.conf"}}}
+			p := aPod(vol("cm", v1.VolumeSource{ConfigMap: src}))
+			if kind == "in memory" {
+				p.Spec.Volumes[0].VolumeSource = v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+					{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: src.LocalObjectReference, Items: src.Items}}}}}
+			}
+			p.Spec.Containers[0].VolumeMounts[0].SubPath = "etc/d"
+			p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "cm", MountPath: "/whole", SubPath: "."})
+			update := func(content string, times int) {
+				t.Helper()
+				f.api.configMaps["cm"].Data["key"] = content
+				for range times {
+					setUp(t, f, p)
+				}
+			}
+			update("1", 1)
+			got, err := f.mount(t, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := func(content string, versions int) {
+				t.Helper()
+				if data, err := os.ReadFile(filepath.Join(got, "app.conf")); err != nil || string(data) != content {
+					t.Errorf("the container reads %q, %v; want %q", data, err, content)
+				}
+				if left, _ := filepath.Glob(filepath.Join(f.root, "pods/uid-1/volumes/*/cm/..2*")); len(left) != versions {
+					t.Errorf("%d versions of the files, want %d", len(left), versions)
+				}
+			}
+			update("2", 2)
+			want("1", 2)
+			update("3", 1)
+			want("1", 2)
+			if _, err := f.mount(t, p); err != nil {
+				t.Fatal(err)
+			}
+			update("3", 1)
+			want("3", 1)
+		})
+	}
+}
+
+// changingHost calls change before its first bind mount.
+type changingHost struct {
+	hostfs.Host
+	change func()
+}
+
+func (h *changingHost) Bind(f *os.File, target string) error {
+	if change := h.change; change != nil {
+		h.change = nil
+		change()
+	}
+	return h.Host.Bind(f, target)
+}
+
+// A ConfigMap changes between the moment when the agent opens a subPath and the moment when it mounts it. The container has the new content, and not the empty
+// directory that is left of the old one.
+func TestSubPathThatIsReplacedBeforeItIsMounted(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	h := &changingHost{}
+	f.Volumes = volume.New(volume.Config{RootDir: f.root, Host: h, Objects: f.api, Claims: f.claims})
+	f.api.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"key": "1"}}
+	p := aPod(vol("cm", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+		LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "key", Path: "d/app.conf"}}}}))
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = "d"
+	setUp(t, f, p)
+	h.change = func() {
+		f.api.configMaps["cm"].Data["key"] = "2"
+		setUp(t, f, p)
+	}
+	got, err := f.mount(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(got, "app.conf")); err != nil || string(data) != "2" {
+		t.Errorf("the container reads %q, %v", data, err)
+	}
+}
+
+// If a subPath is missing and cannot be made, the error says why.
+func TestSubPathThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	root := t.TempDir()
+	if _, err := (hostfs.Host{}).MountTmpfs(root, 0, 0o755, -1, unix.MS_RDONLY); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = (hostfs.Host{}).Unmount(root) })
+	p := aPod(vol("h", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: root}}))
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = "a/b"
+	_, err := f.mount(t, p)
+	wantError(t, err, "h", `failed to prepare subPath "a/b": read-only file system`)
+}
+
 func TestSubPathThatEscapes(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
