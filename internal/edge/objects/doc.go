@@ -12,6 +12,7 @@
 //  3. An immutable object is no longer watched once it was read.
 //  4. A token that is still valid stays in use when its renewal fails.
 //  5. Notify is also called, once, when a token of the pod is due for renewal. The next read renews it. There is one timer for all tokens.
+//     A token counts as due, too, when the clock has jumped over that time or was set back: a node with pods looks once a minute.
 //  6. For a pod that refers to too many objects (TooMany), Track starts no watch. Debug containers end no watch of their pod.
 //
 // Local does the same for objects that come from manifests instead of an API server.
