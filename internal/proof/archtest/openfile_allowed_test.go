@@ -80,6 +80,7 @@ var openAllowed = map[opening]string{
 	{"internal/base/hostfs/open_untrusted.go:openToOverwrite", "os.OpenFile"}:        "makes a new file: O_EXCL opens nothing that exists",
 	{"internal/base/hostfs/descent.go:mountID", "os.ReadFile"}:                       kernelText,
 	{"internal/base/hostfs/mount.go:swaps", "os.ReadFile"}:                           kernelText,
+	{"internal/edge/identity/selfsigned.go:Serving.setAside", "os.ReadFile"}:         ownFile,
 	{"internal/edge/identity/byhand.go:HandRequest.kubeconfig", "os.ReadFile"}:       userCommand,
 	{"internal/edge/identity/key.go:keptKey", "os.ReadFile"}:                         ownFile,
 	{"internal/edge/identity/store.go:loadPair", "os.ReadFile"}:                      ownFile,
