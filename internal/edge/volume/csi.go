@@ -409,7 +409,7 @@ func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error 
 		ReadOnly: vol.CSI.ReadOnly != nil && *vol.CSI.ReadOnly,
 	}
 	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
-	if err != nil || have != nil && !have.Republish {
+	if err != nil || have != nil && !v.visits.republishes(have) {
 		return err
 	}
 	return v.orAsBefore(p.Pod, vol, have, v.setUpBound(ctx, p.Pod, vol, b.after(have), &csispec.Input{Inline: vol.CSI}))
@@ -419,7 +419,7 @@ func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error 
 // volume does not belong to the pod: it is attached and staged like a persistent volume.
 func (v *Volumes) setUpInTree(ctx context.Context, p Pod, vol *v1.Volume) error {
 	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
-	if err != nil || have != nil && !have.Republish {
+	if err != nil || have != nil && !v.visits.republishes(have) {
 		return err
 	}
 	pv, err := csispec.TranslatedInline(vol, p.Pod.Namespace)

@@ -147,7 +147,7 @@ func persistentKind(s *v1.PersistentVolumeSource) string {
 // setUpClaim sets up a volume with a claim: it makes the persistent volume visible to the pod.
 func (v *Volumes) setUpClaim(ctx context.Context, p Pod, vol *v1.Volume) error {
 	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
-	if err != nil || have != nil && !have.Republish {
+	if err != nil || have != nil && !v.visits.republishes(have) {
 		return err
 	}
 	return v.orAsBefore(p.Pod, vol, have, v.bindClaim(ctx, p.Pod, vol, have))
