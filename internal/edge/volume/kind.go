@@ -133,7 +133,7 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 	}
 	switch {
 	case k == kindHostPath:
-		return checkHostPath(vol.HostPath)
+		return v.setUpHostPath(ctx, vol.HostPath)
 	case k == kindEmptyDir:
 		return v.setUpEmptyDir(p, vol)
 	case k == kindClaim:

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,13 +28,23 @@ type subPath struct {
 // bindSubPath opens a subPath so that no link leads out of the volume, and bind-mounts the opened file or directory at a path
 // that no container can reach. The runtime gets that path, so a container cannot replace the mounted file or directory. The error
 // for users contains nothing of the host's file system.
-func (v *Volumes) bindSubPath(s subPath) (string, error) {
+func (v *Volumes) bindSubPath(ctx context.Context, s subPath) (string, error) {
 	for field, name := range map[string]string{"container name": s.in.Container.Name, "volume name": s.dir} {
 		if err := checkName(field, name); err != nil {
 			return "", err
 		}
 	}
 	target := v.layout.subpath(s.in.Pod.UID, s.dir, s.in.Container.Name, s.index)
+	if !s.kind.files() && s.kind != kindEmptyDir { // those are the agent's own
+		err := v.answers(ctx, "subpath/"+target, func() {
+			if f, err := v.cfg.Host.OpenBeneath(s.root, s.path); err == nil {
+				_ = f.Close()
+			}
+		})
+		if err != nil {
+			return "", fmt.Errorf("subPath %q: %w", s.path, err)
+		}
+	}
 	for range bindTries {
 		switch done, err := v.bindTo(s, target); {
 		case err != nil:

@@ -134,8 +134,10 @@ type Volumes struct {
 	swaps    sync.Once // logs the warning about swap space once, and calls MaySwap once
 	hangs    hangs
 	scsi     inflight
-	ofVolume keyed // a lock for each persistent volume, which several pods may use
-	ofHosts  keyed // a lock for the hosts file of each pod, which the containers of the pod share
+	paths    inflight          // calls to file systems that may not answer: see answers
+	stat     func(path string) // stands for stat(2) in touch; only tests set it
+	ofVolume keyed             // a lock for each persistent volume, which several pods may use
+	ofHosts  keyed             // a lock for the hosts file of each pod, which the containers of the pod share
 	waits    waits
 	tries    tries
 	// nodeChanged wakes the set-ups that wait for the attachment of a volume.
