@@ -106,7 +106,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/stats/read.go:tree.pid", "os.ReadFile"}:                          kernelText,
 	{"internal/edge/userns/userns.go:Ranges.find", "os.ReadDir"}:                     ownFile,
 	{"internal/edge/userns/userns.go:read", "os.ReadFile"}:                           ownFile,
-	{"internal/edge/volume/atomic.go:writer.clear", "os.ReadDir"}:                    readOnlyVolume,
+	{"internal/edge/volume/atomic.go:writer.unlink", "os.ReadDir"}:                   readOnlyVolume,
 	{"internal/edge/volume/atomic.go:writer.fill", "os.WriteFile"}:                   readOnlyVolume,
 	{"internal/edge/volume/atomic.go:writer.shows", "path/filepath.WalkDir"}:         readOnlyVolume,
 	{"internal/edge/volume/atomic.go:writer.sweep", "os.ReadDir"}:                    readOnlyVolume,
@@ -114,6 +114,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/volume/hostpath.go:makeFile", "os.OpenFile"}:                     "makes a new file for FileOrCreate: O_EXCL opens nothing that exists; the path is one of the node, which the pod's author may mount",
 	{"internal/edge/volume/podfiles.go:Volumes.messageFile", "os.OpenFile"}:          "makes a new file: O_EXCL opens nothing that exists; containers have the file mounted, not its directory",
 	{"internal/edge/volume/podfiles.go:pruneMessages", "os.ReadDir"}:                 "lists a directory that only the agent writes to: containers have single files of it mounted",
+	{"internal/edge/volume/subpath.go:Volumes.mountedFrom", "path/filepath.WalkDir"}: readOnlyVolume,
 	{"internal/edge/volume/subpath.go:makeTarget", "os.OpenFile"}:                    "makes a new file in a directory that only the agent writes to: O_EXCL opens nothing that exists",
 	{"internal/edge/pullrecord/file.go:names", "os.Open"}:                            ownFile,
 }
