@@ -71,14 +71,12 @@ func (v *Volumes) bindTo(s subPath, target string) (done bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("stat subPath %q: %w", s.path, err)
 	}
-	if have, err := os.Lstat(target); err == nil {
-		if os.SameFile(have, info) {
-			return true, nil // the mount of the previous attempt still exists
-		}
-		// The mount shows an older file or directory, which has been replaced since then.
-		if err := v.cfg.Host.Unmount(target); err != nil {
-			return false, fmt.Errorf("unmount old subPath %q: %w", s.path, err)
-		}
+	if have, err := os.Lstat(target); err == nil && os.SameFile(have, info) {
+		return true, nil // the mount of the previous attempt still exists
+	}
+	// If there is a mount, it shows an older file or directory, which has been replaced since then, or its file system is dead.
+	if err := v.cfg.Host.Unmount(target); err != nil {
+		return false, fmt.Errorf("unmount old subPath %q: %w", s.path, err)
 	}
 	if err := makeTarget(target, info.IsDir()); err != nil {
 		return false, err

@@ -3,6 +3,7 @@ package volume_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -347,5 +348,52 @@ func TestSubPathUnderAttack(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Join(outside, "d")); len(left) != 0 {
 		t.Errorf("the host's directory has %v", left)
+	}
+}
+
+// A file system in user space whose process has died answers nothing but errors. After the driver has mounted the volume again, the container starts again.
+func TestSubPathReplacesAMountOfADeadFileSystem(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	p := subPathPod("sub")
+	setUp(t, f, p)
+	got, err := f.mount(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(got, 0); err != nil {
+		t.Fatal(err)
+	}
+	mountDead(t, got)
+	if _, err := f.mount(t, p); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir(t, f, aPod(emptyDir("e")), "e"), "sub/f"), []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(got, "f")); err != nil {
+		t.Error(err)
+	}
+	// The kernel lets nobody mount on the mount of a file that an NFS server has removed.
+	if points, _ := (hostfs.Host{}).MountPoints(filepath.Join(f.root, "pods")); len(points) != 1 {
+		t.Errorf("mounts %v, want one", points)
+	}
+}
+
+// mountDead mounts a file system in user space whose process has died on a directory. It skips the test if the kernel has none.
+func mountDead(t *testing.T, dir string) {
+	t.Helper()
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("the kernel has no file systems in user space: %v", err)
+	}
+	err = unix.Mount("dead", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
+	if err := errors.Join(err, fuse.Close()); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if _, err := os.Lstat(dir); !errors.Is(err, unix.ENOTCONN) {
+		t.Fatalf("the file system is not dead: %v", err)
 	}
 }
