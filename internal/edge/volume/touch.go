@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -23,6 +26,24 @@ func (v *Volumes) touch(ctx context.Context, path string) error {
 		}
 		_, _ = os.Stat(path)
 	})
+}
+
+// deadWithin is how long a file system may take to say that it is dead.
+const deadWithin = 5 * time.Second
+
+// ofDead lists the errors with which every call to a dead file system fails.
+var ofDead = []error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EHOSTDOWN}
+
+// dead reports whether the file system that is mounted on a path fails every call, as one in user space does whose process has ended. A file system that
+// does not answer at all is not known to be dead.
+func (v *Volumes) dead(ctx context.Context, path string) bool {
+	ctx, cancel := context.WithTimeout(ctx, deadWithin)
+	defer cancel()
+	err := v.paths.do(ctx, "dead/"+path, func() error {
+		_, err := os.Lstat(path)
+		return err
+	})
+	return slices.ContainsFunc(ofDead, func(e error) bool { return errors.Is(err, e) })
 }
 
 // answers makes a call to a file system, and returns an error if the call takes longer than answersWithin. The call goes on then, and a later one with the same key
