@@ -62,6 +62,7 @@ func (a *Agent) withDrivers(g *platform, cfg *volume.Config, dcfg drivers.Config
 	}
 	dcfg.Registered = func(name string) { volumes.DriverRegistered(name) }
 	dcfg.Attach = func(name string, required bool) { volumes.AttachRequired(name, required) }
+	dcfg.Republish = func(name string, required bool) { volumes.RepublishRequired(name, required) }
 	dcfg.Called, dcfg.Log = a.metrics.DriverCalled, a.log
 	registry = drivers.New(dcfg)
 	cfg.Driver = func(name string) volume.Driver {

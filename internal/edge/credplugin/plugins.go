@@ -89,6 +89,12 @@ type answer struct {
 	until       time.Time
 }
 
+// fresh reports whether the answer may still be used: that much time has not passed, and the clock does not show that time either. While the machine sleeps, no
+// time passes for a process, but credentials expire.
+func (a *answer) fresh(now time.Time) bool {
+	return now.Before(a.until) && now.Round(0).Before(a.until.Round(0))
+}
+
 // Load reads the configuration. It returns every problem of the files, and names each program that is missing.
 func Load(cfg Config) (*Plugins, error) {
 	if cfg.File == "" || cfg.Dir == "" {
@@ -334,7 +340,7 @@ func (p *Plugins) remembered(one *plugin, who *identity, repository string) ([]p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, kind := range []pluginapi.PluginCacheKeyType{pluginapi.ImagePluginCacheKeyType, pluginapi.RegistryPluginCacheKeyType, pluginapi.GlobalPluginCacheKeyType} {
-		if a, ok := p.kept[one.Name+"\x00"+who.key+"\x00"+scope(kind, repository)]; ok && time.Now().Before(a.until) {
+		if a, ok := p.kept[one.Name+"\x00"+who.key+"\x00"+scope(kind, repository)]; ok && a.fresh(time.Now()) {
 			return a.credentials, true
 		}
 	}
@@ -361,7 +367,7 @@ func (p *Plugins) keep(one *plugin, who *identity, repository string, response *
 func (p *Plugins) makeRoom(now time.Time) {
 	oldest := ""
 	for key, a := range p.kept {
-		if !now.Before(a.until) {
+		if !a.fresh(now) {
 			delete(p.kept, key)
 		} else if oldest == "" || a.until.Before(p.kept[oldest].until) {
 			oldest = key

@@ -1,6 +1,7 @@
 package identity_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -196,6 +197,41 @@ func TestSelfSigned(t *testing.T) {
 	}
 	if mode := modes(t, dir)["kubelet.key"]; mode != 0o600 {
 		t.Errorf("key has mode %v", mode)
+	}
+}
+
+// Files that somebody else has put into the place of the self-signed pair, and that cannot be used, are kept under other names: half of a pair, or two that do
+// not fit each other. A pair of the agent's own that a crash has torn is replaced.
+func TestFilesInThePlaceOfTheSelfSignedPairAreKept(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	cert, key := ca.pair(t, x509.Certificate{Subject: pkix.Name{CommonName: "somebody"}})
+	ours, _ := ca.pair(t, x509.Certificate{Subject: pkix.Name{CommonName: "n1", Organization: []string{"wherry self-signed"}}})
+	_, other := ca.pair(t, x509.Certificate{Subject: pkix.Name{CommonName: "another"}})
+	for name, c := range map[string]struct{ have, kept map[string][]byte }{
+		"they do not fit":         {map[string][]byte{"kubelet.crt": cert, "kubelet.key": other}, map[string][]byte{"kubelet.crt": cert, "kubelet.key": other}},
+		"only the certificate":    {map[string][]byte{"kubelet.crt": cert}, map[string][]byte{"kubelet.crt": cert}},
+		"only the key":            {map[string][]byte{"kubelet.key": key}, map[string][]byte{"kubelet.key": key}},
+		"torn by a crash":         {map[string][]byte{"kubelet.crt": ours, "kubelet.key": other}, nil},
+		"a pair that can be used": {map[string][]byte{"kubelet.crt": cert, "kubelet.key": key}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, data := range c.have {
+				must(0, os.WriteFile(filepath.Join(dir, file), data, 0o600))(t)
+			}
+			cfg := identity.ServingConfig{CertDir: dir, NodeName: "n1", Log: slog.New(slog.DiscardHandler)}
+			first := must(must(identity.OpenServing(cfg))(t).GetCertificate(nil))(t).Leaf
+			if again := must(must(identity.OpenServing(cfg))(t).GetCertificate(nil))(t).Leaf; again.SerialNumber.Cmp(first.SerialNumber) != 0 {
+				t.Error("each start makes another certificate")
+			}
+			for _, file := range []string{"kubelet.crt", "kubelet.key"} {
+				if got, _ := os.ReadFile(filepath.Join(dir, file+".replaced")); !bytes.Equal(got, c.kept[file]) {
+					t.Errorf("%s is kept as %q, want %q", file, got, c.kept[file])
+				}
+			}
+		})
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/big"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -43,6 +45,9 @@ func (s *Serving) selfSign() error {
 		// Certificate and key may not belong together, for example after a crash between the two writes.
 		s.cfg.Log.Warn("Making a new self-signed serving certificate: the old one cannot be used", "err", err)
 	}
+	if err != nil {
+		s.setAside(certFile, keyFile)
+	}
 	pair, certPEM, keyPEM, err := newSelfSigned(wish)
 	if err != nil {
 		return err
@@ -51,6 +56,27 @@ func (s *Serving) selfSign() error {
 	s.unsaved = &pemPair{cert: certPEM, key: keyPEM}
 	s.cfg.Log.Info("Made a self-signed serving certificate", "file", certFile, "names", wish.DNSNames, "addresses", wish.IPAddresses, "ends", stamp(pair.Leaf.NotAfter))
 	return s.saveSelfSigned()
+}
+
+// setAside renames the certificate and the key, whichever exists, unless the certificate is one that the agent has signed itself: somebody else has put them there,
+// is perhaps about to, and may have no other copy.
+func (s *Serving) setAside(certFile, keyFile string) {
+	if data, err := os.ReadFile(certFile); err == nil {
+		if block, _ := pem.Decode(data); block != nil {
+			if cert, err := x509.ParseCertificate(block.Bytes); err == nil && ours(cert) {
+				return
+			}
+		}
+	}
+	for _, file := range []string{certFile, keyFile} {
+		err := os.Rename(file, file+".replaced")
+		switch {
+		case err == nil:
+			s.cfg.Log.Warn("A file of the serving certificate is not the agent's and is kept under another name", "file", file+".replaced")
+		case !errors.Is(err, fs.ErrNotExist):
+			s.cfg.Log.Error("A file of the serving certificate is not the agent's, and cannot be kept under another name", "file", file, "err", err)
+		}
+	}
 }
 
 // fresh reports whether a self-signed certificate is valid and need not be renewed yet. One that was made while the clock was early is not

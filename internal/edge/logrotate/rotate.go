@@ -175,7 +175,8 @@ func (r *Rotator) tend(ctx context.Context, c Container, o *olds) error {
 		return fmt.Errorf("open log directory: %w", err)
 	}
 	defer dir.Close()
-	return errors.Join(r.tidy(dir, filepath.Base(c.Path), o), r.rotate(ctx, dir, c))
+	newest, err := r.tidy(dir, filepath.Base(c.Path), o)
+	return errors.Join(err, r.rotate(ctx, dir, c, newest))
 }
 
 // mend makes the runtime reopen a log that is missing, because a rotation failed or was interrupted after the rename.
@@ -191,23 +192,26 @@ func (r *Rotator) mend(ctx context.Context, c Container) error {
 }
 
 // tidy makes room for one more rotated file: it removes the remains of interrupted compressions and the oldest files. It writes to o which
-// of the others have to be compressed.
-func (r *Rotator) tidy(dir *hostfs.UntrustedDir, log string, o *olds) error {
+// of the others have to be compressed, and returns the newest file; "": there is none.
+func (r *Rotator) tidy(dir *hostfs.UntrustedDir, log string, o *olds) (newest string, err error) {
 	old, err := rotated(dir, log)
 	if err != nil {
-		return err
+		return "", err
+	}
+	if len(old) > 0 {
+		newest = old[len(old)-1]
 	}
 	if n := len(old) - (r.limits.Load().MaxFiles - 2); n > 0 { // keep room for two more files that MaxFiles counts: the current log, which is rotated next, and the new log
 		for _, f := range old[:n] {
 			if err := remove(dir, f); err != nil {
-				return err
+				return newest, err
 			}
 		}
 		old = old[n:]
 	}
 	o.left = slices.DeleteFunc(o.left, func(f string) bool { return !slices.Contains(old, f) })
 	o.todo = slices.DeleteFunc(old, func(f string) bool { return strings.HasSuffix(f, compressed) || slices.Contains(o.left, f) })
-	return nil
+	return newest, nil
 }
 
 const (
@@ -252,13 +256,27 @@ func rotated(dir *hostfs.UntrustedDir, log string) ([]string, error) {
 	}), nil
 }
 
-// rotate renames a log and makes the runtime start a new one.
-func (r *Rotator) rotate(ctx context.Context, dir *hostfs.UntrustedDir, c Container) error {
+// nextName returns the name of the next rotated file of a log: the time, but if the clock was set back, as when summer time ends, the second after that of the
+// newest file. The names order the files, and the first is removed first: with an earlier name that would be the file with the newest lines. A name that no
+// clock can have given has no effect.
+func (r *Rotator) nextName(log, newest string) string {
+	const farthest = 366 * 24 * time.Hour
+	now := r.now().Format(stamp)
+	last := strings.TrimSuffix(strings.TrimPrefix(newest, log+"."), compressed)
+	at, _ := time.Parse(stamp, now)
+	if before, err := time.Parse(stamp, last); err == nil && before.After(at) && before.Sub(at) < farthest {
+		now = before.Add(time.Second).Format(stamp)
+	}
+	return log + "." + now
+}
+
+// rotate renames a log and makes the runtime start a new one. newest is its newest rotated file, or "".
+func (r *Rotator) rotate(ctx context.Context, dir *hostfs.UntrustedDir, c Container, newest string) error {
 	log := filepath.Base(c.Path)
-	to := log + "." + r.now().Format(stamp)
+	to := r.nextName(log, newest)
 	for _, taken := range []string{to, to + compressed} {
 		if _, err := dir.Lstat(taken); err == nil {
-			return nil // a file of this name exists, after a rotation in the same second or because the clock was set back; the next round uses another name
+			return nil // a file of this name exists, after a rotation in the same second; the next round uses another name
 		}
 	}
 	if err := dir.Rename(log, to); err != nil {

@@ -316,6 +316,40 @@ func TestSameName(t *testing.T) {
 	r.expect(map[string]string{"0.log": "second, long enough\n", "0.log.20260203-040506.gz": "first, long enough\n"})
 }
 
+// After the clock was set back, as it is on a node with local time when summer time ends, the newest lines stay and the oldest go.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	at := time.Date(2026, 10, 25, 2, 50, 0, 0, time.UTC)
+	rot := r.rotator()
+	rot.now = func() time.Time { return at }
+	for i := range 8 {
+		if i == 4 {
+			at = at.Add(-time.Hour)
+		}
+		at = at.Add(time.Minute)
+		r.write(fmt.Sprintf("lines of file %d\n", i))
+		rot.Round(t.Context())
+	}
+	r.expect(map[string]string{
+		"0.log": "", "0.log.20261025-025404": "lines of file 7\n", "0.log.20261025-025403.gz": "lines of file 6\n", "0.log.20261025-025402.gz": "lines of file 5\n",
+	})
+}
+
+// A file with a name that no clock has given decides no other names.
+func TestNameOfAFarFuture(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	r.put(map[string]string{"0.log.99991231-235959.gz": "planted"})
+	rot := r.rotator()
+	rot.now = func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) }
+	r.write("long enough\n")
+	rot.Round(t.Context())
+	if _, ok := r.files()["0.log.20260203-040506"]; !ok {
+		t.Errorf("files %v", r.files())
+	}
+}
+
 // The log of a pod that is being removed is not created again.
 func TestDirectoryGone(t *testing.T) {
 	t.Parallel()

@@ -9,9 +9,10 @@
 //  1. Notify is called for a pod after every change of an object that it refers to, also when the object appears or disappears.
 //     Notify carries no content, so the pod's worker reads the object again.
 //  2. "Not found" does not end a watch: the watch goes on, and reports the object when it appears.
-//  3. An immutable object is no longer watched once it was read.
+//  3. An immutable object is no longer watched once it was read. For a pod that is new on the node it is read again.
 //  4. A token that is still valid stays in use when its renewal fails.
 //  5. Notify is also called, once, when a token of the pod is due for renewal. The next read renews it. There is one timer for all tokens.
+//     A token counts as due, too, when the clock has jumped over that time or was set back: a node with pods looks once a minute.
 //  6. For a pod that refers to too many objects (TooMany), Track starts no watch. Debug containers end no watch of their pod.
 //
 // Local does the same for objects that come from manifests instead of an API server.

@@ -79,6 +79,8 @@ type object struct {
 	failures int   // number of failures in a row
 	missed   bool  // a caller of wait gave up before the first answer, so the pods must be notified of that answer
 	read     time.Time
+	ended    bool          // an answer has ended the watch, because the object is immutable
+	again    chan struct{} // closed when the first read after that has answered or failed; nil: there is none
 }
 
 func newObject(owner *Objects, k key) *object {
@@ -106,7 +108,43 @@ func (o *object) wait(ctx context.Context) (content, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if again := o.again; again != nil {
+		o.mu.Unlock()
+		select {
+		case <-again:
+		case <-ctx.Done():
+		}
+		o.mu.Lock()
+	}
 	return o.content, o.err
+}
+
+// reopen reports whether the watch has ended because the object is immutable. If so, it prepares the object for a new watch: wait then
+// waits for the first answer of that, but returns the known content if the first read fails.
+func (o *object) reopen() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.ended {
+		return false
+	}
+	o.ended, o.again = false, make(chan struct{})
+	return true
+}
+
+// readAgain ends the waiting of wait for the first read after reopen. The lock is held.
+func (o *object) readAgain() {
+	if o.again != nil {
+		close(o.again)
+		o.again = nil
+	}
+}
+
+// answer stores what the API server has answered. It reports whether the watch ends, because an immutable object does not change.
+func (o *object) answer(c content) (done bool) {
+	o.mu.Lock()
+	o.ended = c.immutable()
+	o.setLocked(c, nil)
+	return c.immutable()
 }
 
 // set stores a new state of the object, and notifies the pods that refer to the object if the state has changed.
@@ -125,6 +163,7 @@ func (o *object) setLocked(c content, err error) {
 		close(o.answered)
 	}
 	o.content, o.err, o.missed = c, err, false
+	o.readAgain()
 	o.mu.Unlock()
 	o.owner.cfg.Changed()
 	if !news {
@@ -165,9 +204,7 @@ func (o *object) Replace(items []runtime.Object) (done bool) {
 	o.healthy()
 	for _, item := range items {
 		if m, ok := item.(metav1.Object); ok && m.GetName() == o.key.name {
-			c := contentOf(item)
-			o.set(c, nil)
-			return c.immutable()
+			return o.answer(contentOf(item))
 		}
 	}
 	o.set(content{}, o.key.notFound())
@@ -183,9 +220,7 @@ func (o *object) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 		o.set(content{}, o.key.notFound())
 		return false
 	}
-	c := contentOf(obj)
-	o.set(c, nil)
-	return c.immutable()
+	return o.answer(contentOf(obj))
 }
 
 func (o *object) healthy() {
@@ -199,6 +234,7 @@ func (o *object) healthy() {
 func (o *object) Failed(err error) {
 	o.mu.Lock()
 	o.failures++
+	o.readAgain()
 	n, empty := o.failures, !o.content.exists()
 	first := false
 	select {

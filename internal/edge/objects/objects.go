@@ -313,9 +313,26 @@ func (o *Objects) Track(p *v1.Pod) {
 	changes(before, now, compareKeys, o.unref, func(obj *object) {
 		obj.refs++
 		obj.expire() // a new pod gets the newest objects, also with a strategy that does not watch
+		if p.Status.StartTime == nil {
+			o.readAgain(obj)
+		}
 	})
 	o.tokens.track(p)
 	o.trackBundles(p, none)
+}
+
+// readAgain begins a new watch of an object if the last one has ended because the object is immutable. It is for a pod that is new on this
+// node: who changes an immutable object deletes it, and makes another of the same name. The lock is held.
+func (o *Objects) readAgain(obj *object) {
+	if o.running == nil || o.running.Err() != nil || (o.cfg.Follow != nil && obj.join == nil) { // without join, a goroutine is about to store it
+		return
+	}
+	if !obj.reopen() {
+		return
+	}
+	obj.cancel()
+	obj.join = nil
+	o.start(obj)
 }
 
 // changes calls gone for each object that is only in before, and come for each that is only in now. Both lists are sorted by compare and have

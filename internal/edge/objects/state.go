@@ -219,7 +219,7 @@ func (t *tokens) answered() (due []types.UID) {
 	now := time.Now()
 	for uid, h := range t.pods {
 		for ; h != nil; h = h.next {
-			if !now.Before(h.renew) {
+			if h.due(now) {
 				due = append(due, uid)
 				break
 			}

@@ -31,8 +31,12 @@ const (
 	renewJitter = 0.05
 	// After a failed renewal, the next try waits for renewRetry.
 	renewRetry = 30 * time.Second
-	// If there is no token to renew, remind checks again after idleReminder.
+	// If there is no token to renew, remind checks again after idleReminder. If there are pods, it checks after jumpReminder, because no timer runs while the
+	// machine sleeps, and somebody may set the clock.
 	idleReminder = time.Hour
+	jumpReminder = time.Minute
+	// setBack is by how much the clock may be set back before tokens are renewed: an API server whose clock is set back, too, takes a token of a minute later.
+	setBack = time.Minute
 	// askWithin is how long a request for a token or a certificate may take, including its wait for the limit of the node's requests. A request
 	// whose turn would come later fails at once and takes no turn, so these requests never occupy the turns of more than this time. It is not
 	// shorter, because after a restart of the agent the tokens of all pods wait behind the lists of all objects.
@@ -56,6 +60,15 @@ type token struct {
 
 // expires returns when the token stops being valid.
 func (t *token) expires() time.Time { return t.renew.Add(t.left) }
+
+// due reports whether it is time to request a new token. Before that much time has passed, it also is when the clock shows that time: the machine has slept, in
+// which no time passes for a process, or its clock was set. And it is when the clock was set back so that the token may seem to be issued in the future.
+func (t *token) due(now time.Time) bool {
+	return !now.Before(t.renew) || !now.Round(0).Before(t.renew.Round(0)) || jump(t.renew, now) < -setBack
+}
+
+// jump returns how far the clock has gone ahead between two times beyond the time that has passed; negative: it was set back.
+func jump(from, to time.Time) time.Duration { return to.Round(0).Sub(from.Round(0)) - to.Sub(from) }
 
 // tokens caches service account tokens.
 type tokens struct {
@@ -169,14 +182,17 @@ func (t *tokens) dueSince(since time.Time) (uids []types.UID, now, next time.Tim
 	defer t.mu.Unlock()
 	now = time.Now()
 	t.next = now.Add(idleReminder)
+	if len(t.pods) > 0 {
+		t.next = now.Add(jumpReminder)
+	}
 	for uid, h := range t.pods {
 		due := false
 		for ; h != nil; h = h.next {
 			switch {
-			case h.renew.After(now) && h.renew.Before(t.next):
+			case h.due(now):
+				due = due || !h.due(since)
+			case h.renew.Before(t.next):
 				t.next = h.renew
-			case h.renew.After(since) && !h.renew.After(now):
-				due = true
 			}
 		}
 		if due {
@@ -198,7 +214,7 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	t.mu.Lock()
 	held, offline := t.has(p.UID, k), t.offline
 	t.mu.Unlock()
-	if now.Before(held.renew) {
+	if held.value != "" && !held.due(now) {
 		return held.value, held.expires(), nil
 	}
 	if offline { // send no request, because it may hang

@@ -40,6 +40,9 @@ type writer struct {
 	dir    string
 	group  int // the pod's fsGroup; negative: none
 	remove func(path string) error
+	// inUse reports whether a container has a directory of an earlier data directory mounted as a subPath. Such a data directory stays, so that the container
+	// keeps the content with which it started. nil: no container has any.
+	inUse func(data string) (bool, error)
 	// crash, which only tests set, ends the write before the named step, as a crash would.
 	crash func(step string) error
 }
@@ -64,12 +67,15 @@ func (w *writer) write(files map[string]file, dirs []string) (changed bool, err 
 	if err := w.link(files); err != nil {
 		return changed, err
 	}
-	for _, d := range inRoot {
+	if err := w.unlink(files); err != nil {
+		return changed, err
+	}
+	for _, d := range inRoot { // after unlink, because a file that is gone may have had the same first path element
 		if err := os.MkdirAll(filepath.Join(w.dir, d), 0o755); err != nil {
 			return changed, fmt.Errorf("make mount point %q: %w", d, err)
 		}
 	}
-	return changed, w.clear(files, current)
+	return changed, w.sweep(current)
 }
 
 func (w *writer) step(name string) error {
@@ -235,8 +241,8 @@ func (w *writer) link(files map[string]file) error {
 		if have, err := os.Readlink(path); err == nil && have == target {
 			continue
 		}
-		// There may be an old link, or an empty directory that was created for a subPath when the key did not exist.
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// There may be an old link, or directories that were made for a subPath or for mount points when the key did not exist.
+		if err := w.remove(path); err != nil {
 			return fmt.Errorf("make way for file %q: %w", top, err)
 		}
 		if err := os.Symlink(target, path); err != nil {
@@ -246,9 +252,9 @@ func (w *writer) link(files map[string]file) error {
 	return nil
 }
 
-// clear removes the links through which none of these files is reached any more, and the remains of earlier writes and crashes.
-func (w *writer) clear(files map[string]file, current string) error {
-	if err := w.step("clear"); err != nil {
+// unlink removes the links through which none of these files is reached any more.
+func (w *writer) unlink(files map[string]file) error {
+	if err := w.step("unlink"); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(w.dir)
@@ -268,10 +274,11 @@ func (w *writer) clear(files map[string]file, current string) error {
 			return fmt.Errorf("clear %q: %w", e.Name(), err)
 		}
 	}
-	return w.sweep(current)
+	return nil
 }
 
-// sweep removes all entries whose names belong to the writer, except ..data and the current data directory.
+// sweep removes all entries whose names belong to the writer, except ..data, the current data directory, and earlier ones that are in use: the remains of
+// earlier writes and crashes.
 func (w *writer) sweep(current string) error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -281,7 +288,15 @@ func (w *writer) sweep(current string) error {
 		if !strings.HasPrefix(e.Name(), "..") || e.Name() == dataLink || e.Name() == current {
 			continue
 		}
-		if err := w.remove(filepath.Join(w.dir, e.Name())); err != nil {
+		path := filepath.Join(w.dir, e.Name())
+		if w.inUse != nil && e.IsDir() {
+			if used, err := w.inUse(path); err != nil {
+				return fmt.Errorf("find out who uses %q: %w", e.Name(), err)
+			} else if used {
+				continue
+			}
+		}
+		if err := w.remove(path); err != nil {
 			return fmt.Errorf("clear %q: %w", e.Name(), err)
 		}
 	}

@@ -265,3 +265,22 @@ func FuzzWriterStaysInside(f *testing.F) {
 		}
 	})
 }
+
+// An optional object beside which another volume is mounted appears and disappears. The directory for the mount point is first in the volume itself, then among
+// the files, and then in the volume again.
+func TestWriterMovesMountPoints(t *testing.T) {
+	t.Parallel()
+	w := testWriter(t)
+	points := []string{"d/inside/deep"}
+	for step, want := range []map[string]string{{"f": "1"}, {"f": "1", "d/b": "2"}, {"f": "1"}, {"f": "1", "d/b": "3"}} {
+		if _, err := w.write(filesOf(want), points); err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		if info, err := os.Stat(filepath.Join(w.dir, points[0])); err != nil || !info.IsDir() {
+			t.Errorf("step %d: the mount point: %v", step, err)
+		}
+		if diff := cmp.Diff(want, shown(t, w.dir)); diff != "" {
+			t.Errorf("step %d: -want +got:\n%s", step, diff)
+		}
+	}
+}

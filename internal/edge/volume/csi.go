@@ -210,12 +210,13 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 	if failedToRead(err) {
 		return fmt.Errorf("read %s: %w", volumeData, err)
 	}
+	dead := known && v.dead(ctx, in.StagingPath)
 	if err == nil && v.cfg.SELinux != nil && data[labelKey] != b.SELinux { // of a pod that has ended: no other pod has the volume with another label
 		if err := v.unstage(ctx, d, b); err != nil {
 			return fmt.Errorf("unstage the volume, which has %s: %w", labelled(data[labelKey]), err)
 		}
-		known = false
-	} else if data[stagedMark] != "" {
+		known, dead = false, false
+	} else if data[stagedMark] != "" && !dead {
 		mounted, err := v.cfg.Host.Mounted(in.StagingPath)
 		if err != nil || mounted {
 			return err
@@ -225,7 +226,9 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 	if staged.Secrets, err = v.secrets(ctx, in.PV.Spec.CSI.NodeStageSecretRef); err != nil { // before there is a directory, which would say that the driver was called
 		return err
 	}
-	if err := v.cfg.Disk.MkdirAll(in.StagingPath, 0o750); err != nil {
+	if dead {
+		v.cfg.Log.Warn("the file system of a staged volume is dead: its driver is asked to stage it again", "driver", b.Driver, "persistentVolume", b.PersistentVolume)
+	} else if err := v.cfg.Disk.MkdirAll(in.StagingPath, 0o750); err != nil {
 		return fmt.Errorf("make staging directory: %w", err)
 	}
 	if err := v.writeVolumeData(dir, stagingData(b)); err != nil {
@@ -409,7 +412,7 @@ func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error 
 		ReadOnly: vol.CSI.ReadOnly != nil && *vol.CSI.ReadOnly,
 	}
 	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
-	if err != nil || have != nil && !have.Republish {
+	if err != nil || have != nil && !v.visits.republishes(have) {
 		return err
 	}
 	return v.orAsBefore(p.Pod, vol, have, v.setUpBound(ctx, p.Pod, vol, b.after(have), &csispec.Input{Inline: vol.CSI}))
@@ -419,7 +422,7 @@ func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error 
 // volume does not belong to the pod: it is attached and staged like a persistent volume.
 func (v *Volumes) setUpInTree(ctx context.Context, p Pod, vol *v1.Volume) error {
 	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
-	if err != nil || have != nil && !have.Republish {
+	if err != nil || have != nil && !v.visits.republishes(have) {
 		return err
 	}
 	pv, err := csispec.TranslatedInline(vol, p.Pod.Namespace)

@@ -97,6 +97,15 @@ func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) er
 		if failedToRead(err) {
 			return fmt.Errorf("read %s: %w", volumeData, err)
 		}
+		if err != nil && !block {
+			staged, errMounts := v.stagedOnto(filepath.Join(dir, mountDir))
+			if errMounts != nil {
+				return errMounts
+			}
+			if staged != nil {
+				b, err = staged, nil
+			}
+		}
 		if err != nil {
 			v.cfg.Log.Warn("a CSI volume has no valid "+volumeData+": the agent unmounts it without its driver", "pod", uid, "volume", name, "err", err)
 			continue
@@ -105,6 +114,31 @@ func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) er
 		byDir[name] = b
 	}
 	return nil
+}
+
+// stagedOnto returns the staged volume whose file system is mounted at a path, or nil if there is none, or if it is not clear which one it is. It tells which
+// volume a pod has whose own file about it is lost, so that the volume is not unstaged under the pod.
+func (v *Volumes) stagedOnto(target string) (*bound, error) {
+	plugin, err := v.cfg.Disk.Resolve(filepath.Dir(v.layout.devices())) // as the mount table names it
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolve directory of CSI drivers: %w", err)
+	}
+	points, err := v.cfg.Host.MountsOfSame(target, plugin)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(points)
+	if points = slices.Compact(points); len(points) != 1 || filepath.Base(points[0]) != globalDir {
+		return nil, nil
+	}
+	b, err := v.readVolumeData(filepath.Dir(points[0]))
+	if failedToRead(err) {
+		return nil, fmt.Errorf("read %s: %w", volumeData, err)
+	}
+	return b, nil
 }
 
 // stagingData returns the content of the file volumeData beside a volume that is being staged or unstaged.

@@ -241,3 +241,34 @@ func TestNamesOfVolumesFitIntoTheStatusOfTheNode(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// Upstream's kubelet has published a volume, and the file about it beside the pod's mount is lost. The volume is not unstaged while the pod has it, and is taken
+// down by its driver.
+func TestVolumeWhoseDataIsLost(t *testing.T) {
+	t.Parallel()
+	for name, data := range map[string]string{"torn": `{"driverName":`, "gone": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newCSI(t, simcsi.Config{Stage: true})
+			f.disk("d", v1.ReadWriteOnce)
+			p := podOf("a", claim("v", "d", false))
+			setUp(t, f.fixture, p)
+			file := filepath.Join(f.root, "pods/a/volumes/kubernetes.io~csi/pv-d/vol_data.json")
+			if err := errors.Join(os.RemoveAll(filepath.Join(f.root, "pods/a/claims")), os.Remove(file)); err != nil {
+				t.Fatal(err)
+			}
+			if data != "" {
+				if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.Volumes = f.restart()
+			if err := f.UnstageUnused(t.Context()); err != nil || f.driver.Count("NodeUnstageVolume") != 0 {
+				t.Errorf("unstaged %d times while the pod has the volume, %v", f.driver.Count("NodeUnstageVolume"), err)
+			}
+			if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil || f.driver.Count("NodeUnpublishVolume") != 1 || f.driver.Count("NodeUnstageVolume") != 1 {
+				t.Errorf("taken down with the calls %q, %v", f.driver.Calls(), err)
+			}
+		})
+	}
+}

@@ -111,3 +111,36 @@ func TestFailedStageOfAVolumeThatAPodHasLeft(t *testing.T) {
 		}
 	}
 }
+
+// A file system in user space ends when the process of its driver ends. The next pod gets the volume if the driver mounts it again when it is asked to stage it.
+func TestVolumeWhoseStagedFileSystemIsDeadIsStagedAgain(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.disk("d", v1.ReadWriteMany)
+	a, b := podOf("a", claim("v", "d", false)), podOf("b", claim("v", "d", false))
+	setUp(t, f.fixture, a)
+	staged, err := filepath.Glob(filepath.Join(f.root, "plugins/kubernetes.io/csi", driverName, "*/globalmount"))
+	if err != nil || len(staged) != 1 {
+		t.Fatal(staged, err)
+	}
+	if err := unix.Unmount(staged[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	mountDead(t, staged[0])
+	setUp(t, f.fixture, b)
+	if n := f.driver.Count("NodeStageVolume"); n != 2 {
+		t.Errorf("staged %d times, want 2", n)
+	}
+	setUp(t, f.fixture, a) // it has the volume already
+	if n := f.driver.Count("NodeStageVolume"); n != 2 {
+		t.Errorf("staged %d times, want 2", n)
+	}
+	for _, p := range []*v1.Pod{b, a} {
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(f.root, "plugins/kubernetes.io/csi", driverName, "*")); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -382,6 +382,36 @@ func TestRepublish(t *testing.T) {
 	}
 }
 
+// Somebody switches requiresRepublish on in the CSIDriver object, as when a driver begins to renew secrets: the volumes that are mounted already are published
+// again, too, also after a restart of the agent, and no more when it is switched off.
+func TestRepublishThatIsSwitchedOn(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{})
+	p := podOf("a", vol("v", v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driverName}}))
+	setUp(t, f.fixture, p)
+	turn := func(when string, on bool, woken, published int) {
+		t.Helper()
+		f.claims.drivers[driverName].Spec.RequiresRepublish = &on
+		f.woken = nil
+		f.RepublishRequired(driverName, on)
+		f.visit(t)
+		setUp(t, f.fixture, p)
+		if n := f.driver.Count("NodePublishVolume"); n != published || len(f.woken) != woken {
+			t.Errorf("%s: published %d times, and the pod was woken %d times, want %d and %d", when, n, len(f.woken), published, woken)
+		}
+	}
+	turn("as before", false, 0, 1)
+	turn("switched on", true, 1, 2)
+	turn("still on", true, 1, 3)
+	f.Volumes = f.restart()
+	setUp(t, f.fixture, p)
+	turn("after a restart", true, 1, 5)
+	turn("switched off", false, 0, 5)
+	if f.visit(t); f.Visits() != 0 {
+		t.Errorf("%d volumes are visited", f.Visits())
+	}
+}
+
 // The agent visits each mounted volume, to expand it or publish it again, a minute after it was added, and then every minute. One timer
 // serves all volumes, and without volumes no timer runs.
 func TestVisitsAreOnTime(t *testing.T) {

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 )
+
+// setUpHostPath does what checkHostPath does, and waits for a file system that does not answer only so long.
+func (v *Volumes) setUpHostPath(ctx context.Context, src *v1.HostPathVolumeSource) error {
+	if src.Type != nil && *src.Type != v1.HostPathUnset {
+		if err := v.touch(ctx, src.Path); err != nil {
+			return fmt.Errorf("hostPath type check failed: %s: %w", src.Path, err)
+		}
+	}
+	return checkHostPath(src)
+}
 
 // checkHostPath checks that the path has the type that the hostPath names; it follows links. An empty type checks
 // nothing. The two ...OrCreate types make a missing directory (0755) or file (0644), owned by root.

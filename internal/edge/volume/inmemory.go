@@ -108,7 +108,7 @@ func (m *InMemory) setUpCSI(ctx context.Context, p Pod, vol *v1.Volume, k kind) 
 		err = m.csi.setUpInTree(ctx, p, vol)
 	default:
 		have, readErr := m.csi.mountedBefore(p.Pod.UID, vol.Name)
-		if readErr != nil || have != nil && !have.Republish {
+		if readErr != nil || have != nil && !m.csi.visits.republishes(have) {
 			return readErr
 		}
 		err = m.csi.orAsBefore(p.Pod, vol, have, m.setUpClaim(ctx, p.Pod, vol, have))

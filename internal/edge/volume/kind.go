@@ -133,7 +133,7 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 	}
 	switch {
 	case k == kindHostPath:
-		return checkHostPath(vol.HostPath)
+		return v.setUpHostPath(ctx, vol.HostPath)
 	case k == kindEmptyDir:
 		return v.setUpEmptyDir(p, vol)
 	case k == kindClaim:
@@ -168,7 +168,8 @@ func (v *Volumes) setUpFiles(ctx context.Context, p Pod, vol *v1.Volume, k kind)
 	if err != nil {
 		return err
 	}
-	w := writer{dir: dir, group: group, remove: func(path string) error { return v.cfg.Host.RemoveTree(ctx, path) }}
+	w := writer{dir: dir, group: group, remove: func(path string) error { return v.cfg.Host.RemoveTree(ctx, path) },
+		inUse: func(data string) (bool, error) { return v.mountedFrom(p.Pod.UID, vol.Name, data) }}
 	changed, err := w.write(files, nestedMountPoints(p.Pod, vol.Name))
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Moun
 	c := in.Container
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
 	for i := range c.VolumeMounts {
-		m, err := mountOf(&in, i, places{v.layout, v.readRecord}, v.bindSubPath)
+		m, err := mountOf(&in, i, places{v.layout, v.readRecord}, func(s subPath) (string, error) { return v.bindSubPath(ctx, s) })
 		if err != nil {
 			return nil, mountError(&in, i, err)
 		}

@@ -382,3 +382,33 @@ func blocks(path string) (int64, error) {
 	err := unix.Lstat(path, &st)
 	return st.Blocks * 512, err
 }
+
+// Attempts to create a container that fail do not remove the termination message of the attempt that ran last, which the pod's status shows.
+func TestFailedAttemptsKeepTheLastMessage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := aPod()
+	setUp(t, f, p)
+	in := volume.MountInput{Pod: p, Container: &v1.Container{Name: "c", TerminationMessagePath: "/dev/termination-log"}}
+	next := func() string {
+		t.Helper()
+		mounts, err := f.Mounts(t.Context(), in)
+		if err != nil || len(mounts) != 1 {
+			t.Fatal(mounts, err)
+		}
+		return mounts[0].GetHostPath()
+	}
+	ran := next()
+	if err := os.WriteFile(ran, []byte("why it ended"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		next()
+	}
+	if got, err := os.ReadFile(ran); err != nil || string(got) != "why it ended" {
+		t.Errorf("the message of the attempt that ran: %q, %v", got, err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(ran)); len(left) > 5 {
+		t.Errorf("%d files are kept, want at most 5", len(left))
+	}
+}

@@ -147,7 +147,7 @@ func persistentKind(s *v1.PersistentVolumeSource) string {
 // setUpClaim sets up a volume with a claim: it makes the persistent volume visible to the pod.
 func (v *Volumes) setUpClaim(ctx context.Context, p Pod, vol *v1.Volume) error {
 	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
-	if err != nil || have != nil && !have.Republish {
+	if err != nil || have != nil && !v.visits.republishes(have) {
 		return err
 	}
 	return v.orAsBefore(p.Pod, vol, have, v.bindClaim(ctx, p.Pod, vol, have))
@@ -276,9 +276,11 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	case kindISCSI, kindFC:
 		err = v.mountSAN(ctx, p, in.PV, b, len(others) == 0)
 	case kindHostPath:
-		err = checkHostPath(&v1.HostPathVolumeSource{Path: b.Path, Type: in.PV.Spec.HostPath.Type})
+		err = v.setUpHostPath(ctx, &v1.HostPathVolumeSource{Path: b.Path, Type: in.PV.Spec.HostPath.Type})
 	case kindLocal:
-		if b.Block {
+		if err = v.touch(ctx, b.Path); err != nil {
+			err = fmt.Errorf("local path %q: %w", b.Path, err)
+		} else if b.Block {
 			err = v.mapLocal(p.UID, b)
 		} else {
 			err = v.mountLocal(ctx, p, in.PV, b, len(others) == 0)

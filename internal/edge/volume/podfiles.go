@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -80,7 +81,8 @@ func (v *Volumes) messageFile(in *MountInput) (string, error) {
 	return path, f.Chmod(0o666)
 }
 
-// pruneMessages removes the oldest termination message files, so that keptMessages files are left after the next file is made.
+// pruneMessages removes termination message files, so that keptMessages files are left after the next file is made: first the empty ones, of attempts that have
+// said nothing or could not be made, and then the oldest ones.
 func pruneMessages(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) < keptMessages {
@@ -92,7 +94,8 @@ func pruneMessages(dir string) error {
 			infos = append(infos, info)
 		}
 	}
-	inorder.Sort(infos, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	said := func(info os.FileInfo) int { return int(min(info.Size(), 1)) }
+	inorder.Sort(infos, func(a, b os.FileInfo) int { return cmp.Or(said(a)-said(b), a.ModTime().Compare(b.ModTime())) })
 	for i := 0; i <= len(infos)-keptMessages; i++ {
 		if err := os.Remove(filepath.Join(dir, infos[i].Name())); err != nil {
 			return err

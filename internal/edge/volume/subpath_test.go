@@ -3,6 +3,7 @@ package volume_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -160,6 +161,114 @@ func TestSubPathOfFiles(t *testing.T) {
 	}
 }
 
+// A container that mounts a directory of a ConfigMap as a subPath keeps the content with which it started when the ConfigMap changes, as one that mounts a
+// file does. The old content goes when no container has it any more.
+func TestSubPathOfADirectoryOfFiles(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	for _, kind := range []string{"on disk", "in memory"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.api.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"key": "1"}}
+			src := &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "key", Path: "etc/d/app.conf"}}}
+			p := aPod(vol("cm", v1.VolumeSource{ConfigMap: src}))
+			if kind == "in memory" {
+				p.Spec.Volumes[0].VolumeSource = v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+					{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: src.LocalObjectReference, Items: src.Items}}}}}
+			}
+			p.Spec.Containers[0].VolumeMounts[0].SubPath = "etc/d"
+			p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "cm", MountPath: "/whole", SubPath: "."})
+			update := func(content string, times int) {
+				t.Helper()
+				f.api.configMaps["cm"].Data["key"] = content
+				for range times {
+					setUp(t, f, p)
+				}
+			}
+			update("1", 1)
+			got, err := f.mount(t, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := func(content string, versions int) {
+				t.Helper()
+				if data, err := os.ReadFile(filepath.Join(got, "app.conf")); err != nil || string(data) != content {
+					t.Errorf("the container reads %q, %v; want %q", data, err, content)
+				}
+				if left, _ := filepath.Glob(filepath.Join(f.root, "pods/uid-1/volumes/*/cm/..2*")); len(left) != versions {
+					t.Errorf("%d versions of the files, want %d", len(left), versions)
+				}
+			}
+			update("2", 2)
+			want("1", 2)
+			update("3", 1)
+			want("1", 2)
+			if _, err := f.mount(t, p); err != nil {
+				t.Fatal(err)
+			}
+			update("3", 1)
+			want("3", 1)
+		})
+	}
+}
+
+// changingHost calls change before its first bind mount.
+type changingHost struct {
+	hostfs.Host
+	change func()
+}
+
+func (h *changingHost) Bind(f *os.File, target string) error {
+	if change := h.change; change != nil {
+		h.change = nil
+		change()
+	}
+	return h.Host.Bind(f, target)
+}
+
+// A ConfigMap changes between the moment when the agent opens a subPath and the moment when it mounts it. The container has the new content, and not the empty
+// directory that is left of the old one.
+func TestSubPathThatIsReplacedBeforeItIsMounted(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	h := &changingHost{}
+	f.Volumes = volume.New(volume.Config{RootDir: f.root, Host: h, Objects: f.api, Claims: f.claims})
+	f.api.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"key": "1"}}
+	p := aPod(vol("cm", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+		LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "key", Path: "d/app.conf"}}}}))
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = "d"
+	setUp(t, f, p)
+	h.change = func() {
+		f.api.configMaps["cm"].Data["key"] = "2"
+		setUp(t, f, p)
+	}
+	got, err := f.mount(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(got, "app.conf")); err != nil || string(data) != "2" {
+		t.Errorf("the container reads %q, %v", data, err)
+	}
+}
+
+// If a subPath is missing and cannot be made, the error says why.
+func TestSubPathThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	root := t.TempDir()
+	if _, err := (hostfs.Host{}).MountTmpfs(root, 0, 0o755, -1, unix.MS_RDONLY); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = (hostfs.Host{}).Unmount(root) })
+	p := aPod(vol("h", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: root}}))
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = "a/b"
+	_, err := f.mount(t, p)
+	wantError(t, err, "h", `failed to prepare subPath "a/b": read-only file system`)
+}
+
 func TestSubPathThatEscapes(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -239,5 +348,52 @@ func TestSubPathUnderAttack(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Join(outside, "d")); len(left) != 0 {
 		t.Errorf("the host's directory has %v", left)
+	}
+}
+
+// A file system in user space whose process has died answers nothing but errors. After the driver has mounted the volume again, the container starts again.
+func TestSubPathReplacesAMountOfADeadFileSystem(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	p := subPathPod("sub")
+	setUp(t, f, p)
+	got, err := f.mount(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(got, 0); err != nil {
+		t.Fatal(err)
+	}
+	mountDead(t, got)
+	if _, err := f.mount(t, p); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir(t, f, aPod(emptyDir("e")), "e"), "sub/f"), []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(got, "f")); err != nil {
+		t.Error(err)
+	}
+	// The kernel lets nobody mount on the mount of a file that an NFS server has removed.
+	if points, _ := (hostfs.Host{}).MountPoints(filepath.Join(f.root, "pods")); len(points) != 1 {
+		t.Errorf("mounts %v, want one", points)
+	}
+}
+
+// mountDead mounts a file system in user space whose process has died on a directory. It skips the test if the kernel has none.
+func mountDead(t *testing.T, dir string) {
+	t.Helper()
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("the kernel has no file systems in user space: %v", err)
+	}
+	err = unix.Mount("dead", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
+	if err := errors.Join(err, fuse.Close()); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if _, err := os.Lstat(dir); !errors.Is(err, unix.ENOTCONN) {
+		t.Fatalf("the file system is not dead: %v", err)
 	}
 }

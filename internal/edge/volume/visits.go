@@ -23,6 +23,8 @@ type visits struct {
 	byPod  map[types.UID]map[string]*visit // by the name of the pod's volume
 	heap   due.Heap[*visit]
 	rounds *rounds.Rounds // woken when the time of the next visit may have changed; nil: Begin was not called yet
+	// asks says for which CSI drivers volumes are published again and again (RepublishRequired). For the other drivers, the records of the volumes say it.
+	asks map[string]bool
 }
 
 // visit is one volume. The mutex of visits guards it.
@@ -44,9 +46,10 @@ func (s *visits) add(uid types.UID, volume string, b *bound, health bool) {
 		return
 	}
 	grows := b.Claim != ""
-	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: grows, grows: grows, health: health, over: true}
+	one := &visit{uid: uid, volume: volume, key: b.key(), expand: grows, grows: grows, health: health, over: true}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	one.republish = s.again(b)
 	if s.byPod == nil {
 		s.byPod = map[types.UID]map[string]*visit{}
 	}
@@ -119,6 +122,46 @@ func (s *visits) registered(driver string, health bool) {
 		}
 	}
 	s.wake()
+}
+
+// RepublishRequired tells whether a CSI driver wants its volumes to be published again and again, according to its CSIDriver object. Without this call, what the
+// object said when a volume was set up applies.
+func (v *Volumes) RepublishRequired(driver string, required bool) {
+	v.visits.republish(driver, required)
+}
+
+// republish does what RepublishRequired says. Volumes of the driver that needed no visits are visited at once.
+func (s *visits) republish(driver string, required bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asks == nil {
+		s.asks = map[string]bool{}
+	}
+	s.asks[driver] = required
+	now := time.Now()
+	for _, volumes := range s.byPod {
+		for _, one := range volumes {
+			if strings.HasPrefix(one.key, driver+"^") {
+				one.republish = required
+				s.begin(one, now)
+			}
+		}
+	}
+}
+
+// republishes reports whether a mounted volume is to be published again and again.
+func (s *visits) republishes(b *bound) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.again(b)
+}
+
+// again does the same as republishes. It is called with the lock held.
+func (s *visits) again(b *bound) bool {
+	if required, known := s.asks[b.Driver]; known && b.Kind == kindCSI {
+		return required
+	}
+	return b.Republish
 }
 
 // wake makes Begin check the heap of visits again. It is called with the lock held.

@@ -134,8 +134,10 @@ type Volumes struct {
 	swaps    sync.Once // logs the warning about swap space once, and calls MaySwap once
 	hangs    hangs
 	scsi     inflight
-	ofVolume keyed // a lock for each persistent volume, which several pods may use
-	ofHosts  keyed // a lock for the hosts file of each pod, which the containers of the pod share
+	paths    inflight          // calls to file systems that may not answer: see answers
+	stat     func(path string) // stands for stat(2) in touch; only tests set it
+	ofVolume keyed             // a lock for each persistent volume, which several pods may use
+	ofHosts  keyed             // a lock for the hosts file of each pod, which the containers of the pod share
 	waits    waits
 	tries    tries
 	// nodeChanged wakes the set-ups that wait for the attachment of a volume.
@@ -307,8 +309,10 @@ func usedVolumes(p *v1.Pod) []*v1.Volume {
 	return wanted
 }
 
+// joinErrors returns nil, the only error, or one that lists all. What that one lacks is what the first lacks, unless the pod has to give up this node for another.
 func joinErrors(errs []*Error) error {
 	var first *Error
+	lack := pod.LackNone
 	var messages []string
 	var causes []error
 	for _, e := range errs {
@@ -316,10 +320,13 @@ func joinErrors(errs []*Error) error {
 			continue
 		}
 		if first == nil {
-			first = e
+			first, lack = e, e.Lack
 			messages = append(messages, e.Message)
 		} else {
 			messages = append(messages, e.Error())
+		}
+		if e.Lack == pod.LackVolumeLimit {
+			lack = e.Lack
 		}
 		causes = append(causes, e.Err)
 	}
@@ -329,5 +336,5 @@ func joinErrors(errs []*Error) error {
 		}
 		return first
 	}
-	return &Error{Volume: first.Volume, Reason: first.Reason, Message: strings.Join(messages, "; "), Err: errors.Join(causes...)}
+	return &Error{Volume: first.Volume, Reason: first.Reason, Message: strings.Join(messages, "; "), Lack: lack, Err: errors.Join(causes...)}
 }

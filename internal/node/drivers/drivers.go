@@ -38,6 +38,9 @@ type Config struct {
 	// Attach is called after each change of a CSIDriver object that Run sees: it says whether volumes of the driver have to be attached
 	// (attachRequired). It must not block. It may be nil.
 	Attach func(driver string, required bool)
+	// Republish is called at the same times as Attach: it says whether volumes of the driver have to be published again and again (requiresRepublish). It must
+	// not block. It may be nil.
+	Republish func(driver string, required bool)
 	// Called is called after each call to a driver. It may be nil.
 	Called csi.Called
 	Log    *slog.Logger
@@ -73,7 +76,7 @@ func New(cfg Config) *Drivers {
 	if cfg.Dial == nil {
 		cfg.Dial = csi.Socket
 	}
-	return &Drivers{cfg: cfg, telling: make(chan struct{}, 1), limits: newLimits(cfg.Objects, cfg.Attach), byName: map[string]*registered{}}
+	return &Drivers{cfg: cfg, telling: make(chan struct{}, 1), limits: newLimits(&cfg), byName: map[string]*registered{}}
 }
 
 // Driver returns a registered driver, or nil.

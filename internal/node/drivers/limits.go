@@ -31,8 +31,9 @@ const watchAgain = 30 * time.Second
 // nodeAllocatableUpdatePeriodSeconds are asked again. limits is also the Followed of the CSIDriver objects.
 type limits struct {
 	objects Objects
-	attach  func(driver string, required bool) // Config.Attach
-	changed chan struct{}                      // receives a value when the result of take may have changed
+	// These are those of Config.
+	attach, republish func(driver string, required bool)
+	changed           chan struct{} // receives a value when the result of take may have changed
 
 	mu      sync.Mutex
 	periods map[string]time.Duration // by driver
@@ -48,11 +49,16 @@ type asks struct {
 
 var _ kubeclient.Followed = (*limits)(nil)
 
-func newLimits(o Objects, attach func(driver string, required bool)) *limits {
-	if attach == nil {
-		attach = func(string, bool) {}
+func newLimits(cfg *Config) *limits {
+	l := &limits{
+		objects: cfg.Objects, attach: cfg.Attach, republish: cfg.Republish, changed: make(chan struct{}, 1), periods: map[string]time.Duration{}, asks: map[string]*asks{},
 	}
-	return &limits{objects: o, attach: attach, changed: make(chan struct{}, 1), periods: map[string]time.Duration{}, asks: map[string]*asks{}}
+	for _, f := range []*func(string, bool){&l.attach, &l.republish} {
+		if *f == nil {
+			*f = func(string, bool) {}
+		}
+	}
+	return l
 }
 
 // tell makes Run call take again.
@@ -153,13 +159,14 @@ func (l *limits) Replace(items []runtime.Object) (done bool) {
 	return false
 }
 
-// Apply stores the period of a CSIDriver object, and tells whether its driver needs volumes to be attached.
+// Apply stores the period of a CSIDriver object, and tells whether its driver needs volumes to be attached, and to be published again and again.
 func (l *limits) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	o, ok := obj.(*storagev1.CSIDriver)
 	if !ok {
 		return false
 	}
 	l.attach(o.Name, event == watch.Deleted || csispec.NeedsAttach(o))
+	l.republish(o.Name, event != watch.Deleted && o.Spec.RequiresRepublish != nil && *o.Spec.RequiresRepublish)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if seconds := o.Spec.NodeAllocatableUpdatePeriodSeconds; event != watch.Deleted && seconds != nil && *seconds > 0 {

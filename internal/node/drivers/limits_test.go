@@ -28,12 +28,13 @@ import (
 // limited is a node in virtual time, with one CSI driver and its CSIDriver object.
 type limited struct {
 	*drivers.Drivers
-	t       *testing.T
-	kube    *simkube.Kube
-	api     *kubeclient.Client
-	driver  *simcsi.Driver
-	cluster *cluster
-	attach  []string // what the node was told about the attachment of volumes
+	t         *testing.T
+	kube      *simkube.Kube
+	api       *kubeclient.Client
+	driver    *simcsi.Driver
+	cluster   *cluster
+	attach    []string // what the node was told about the attachment of volumes
+	republish []string
 }
 
 const limitedDriver = "disks.example.com"
@@ -56,8 +57,9 @@ func withLimits(t *testing.T, period int64, f func(n *limited)) {
 		n.setPeriod(period)
 		n.Drivers = drivers.New(drivers.Config{
 			Cluster: n.cluster, Objects: api.CSIDrivers(), Log: slog.New(slog.DiscardHandler), Registered: func(string) {},
-			Attach: func(name string, required bool) { n.attach = append(n.attach, fmt.Sprint(name, " ", required)) },
-			Dial:   func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) },
+			Attach:    func(name string, required bool) { n.attach = append(n.attach, fmt.Sprint(name, " ", required)) },
+			Republish: func(name string, required bool) { n.republish = append(n.republish, fmt.Sprint(name, " ", required)) },
+			Dial:      func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) },
 		})
 		defer n.Close()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -137,6 +139,21 @@ func TestAttachmentThatIsNotNeededAnyMore(t *testing.T) {
 		time.Sleep(time.Second)
 		if want := []string{limitedDriver + " true", limitedDriver + " false"}; !slices.Equal(n.attach, want) {
 			t.Errorf("told %q, want %q", n.attach, want)
+		}
+	})
+}
+
+// The node is told when a driver wants its volumes to be published again and again, or does not any more.
+func TestRepublishingThatIsSwitchedOn(t *testing.T) {
+	t.Parallel()
+	withLimits(t, 0, func(n *limited) {
+		required := true
+		n.change(func(spec *storagev1.CSIDriverSpec) { spec.RequiresRepublish = &required })
+		time.Sleep(time.Second)
+		n.change(func(spec *storagev1.CSIDriverSpec) { spec.RequiresRepublish = nil })
+		time.Sleep(time.Second)
+		if want := []string{limitedDriver + " false", limitedDriver + " true", limitedDriver + " false"}; !slices.Equal(n.republish, want) {
+			t.Errorf("told %q, want %q", n.republish, want)
 		}
 	})
 }
