@@ -219,6 +219,9 @@ func (c *Scale) Run(ctx context.Context, out, said io.Writer, count string) erro
 			return err
 		}
 	}
+	if s.Shard != nil {
+		fmt.Fprintf(out, "the whole fleet has %d nodes; of the shard %s ", s.Shard.Nodes, plain.Text(s.Shard.Name))
+	}
 	fmt.Fprintf(out, "%d of %d nodes Ready\n", s.Nodes.Ready, s.Nodes.Want)
 	return nil
 }
@@ -238,7 +241,8 @@ type Stop struct{ Client }
 
 // Run ends a fleet, and waits until it has removed what it created.
 func (c *Stop) Run(ctx context.Context, out io.Writer) error {
-	if _, err := c.Client.Stop(ctx); err != nil {
+	s, err := c.Client.Stop(ctx)
+	if err != nil {
 		return err
 	}
 	for c.Listens(ctx) {
@@ -246,7 +250,14 @@ func (c *Stop) Run(ctx context.Context, out io.Writer) error {
 			return ctx.Err()
 		}
 	}
-	fmt.Fprintln(out, "the fleet has ended")
+	switch {
+	case s.Shard == nil:
+		fmt.Fprintf(out, "the fleet %s has ended\n", plain.Text(s.Name))
+	case len(s.Shard.Shards) > 1:
+		fmt.Fprintf(out, "the shard %s of the fleet %s has ended; the others take its nodes\n", plain.Text(s.Shard.Name), plain.Text(s.Name))
+	default:
+		fmt.Fprintf(out, "the shard %s of the fleet %s has ended; its nodes stay in the cluster for another shard, or until wherry fleet clean removes them\n", plain.Text(s.Shard.Name), plain.Text(s.Name))
+	}
 	return nil
 }
 

@@ -354,7 +354,11 @@ func (w *watcher) watch(ctx context.Context) error {
 		return err
 	}
 	if err == nil && !w.run.Once {
-		w.said.line("the fleet runs: see it with wherry fleet top --name %s; end it with Ctrl-C or wherry fleet stop --name %s", w.run.Name, w.run.Name)
+		named := "--name " + w.run.Name
+		if w.run.Shard != "" {
+			named += " --shard " + w.run.Shard
+		}
+		w.said.line("the fleet runs: see it with wherry fleet top %s; end it with Ctrl-C or wherry fleet stop %s", named, named)
 	}
 	return err
 }
