@@ -40,6 +40,9 @@ func (s *Storage) provision(ctx context.Context, c *v1.PersistentVolumeClaim) er
 	if class.Provisioner != driver || waitsForPod(class) && node == "" {
 		return nil
 	}
+	if ready, err := s.sourced(ctx, c, driver); err != nil || !ready {
+		return err
+	}
 	affinity, err := s.affinity(ctx, driver, node, class, c)
 	if err != nil {
 		return err
