@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,7 +27,7 @@ func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (c usedClu
 		if c.client, err = r.given(nodes); err != nil {
 			return c, err
 		}
-		c.server, c.kubeconfig = c.client.Host, r.Kubeconfig
+		c.server, c.kubeconfig = c.client.Host, absolute(r.Kubeconfig)
 		return c, nil
 	}
 	program, err := findPlane(r.ControlPlane)
@@ -37,13 +38,21 @@ func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (c usedClu
 	if c.plane, err = startPlane(ctx, program, r.DataDir, nodes); err != nil {
 		return usedCluster{}, err
 	}
-	c.kubeconfig = c.plane.kubeconfig
+	c.kubeconfig = absolute(c.plane.kubeconfig)
 	if c.client, err = loadKubeconfig(c.kubeconfig, ""); err != nil {
 		return usedCluster{}, errors.Join(err, c.plane.stop())
 	}
 	c.server = c.client.Host
 	said.line("control plane ready: export KUBECONFIG=%s", c.kubeconfig)
 	return c, nil
+}
+
+// absolute returns the path of a file for users who are in another directory.
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); err == nil && path != "" {
+		return whole
+	}
+	return path
 }
 
 // joins reports whether the fleet joins a cluster that exists.

@@ -52,11 +52,11 @@ func find(dir, name, shard string) (path string, err error) {
 	case len(meant) == 0 && len(all) == 0:
 		return filepath.Join(dir, socketName(cmp.Or(name, defaultName), shard)), nil // nobody listens there, and who asks says so
 	case len(meant) == 0:
-		return "", fmt.Errorf("%w under this name; on this machine runs %s", errNone, texts(all))
+		return "", fmt.Errorf("%w under this name; this machine runs %s", errNone, texts(all))
 	case mixed(meant):
-		return "", fmt.Errorf("on this machine runs %s: choose one with --name", texts(meant))
+		return "", fmt.Errorf("this machine runs %s: choose one with --name", texts(meant))
 	case len(meant) > 1 && meant[0].shard != "": // a process that is no shard has the empty name, and so comes first
-		return "", fmt.Errorf("on this machine runs %s: choose one with --shard", texts(meant))
+		return "", fmt.Errorf("this machine runs %s: choose one with --shard", texts(meant))
 	}
 	return meant[0].socket, nil
 }

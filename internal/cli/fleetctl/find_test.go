@@ -27,10 +27,10 @@ func TestFind(t *testing.T) {
 		"the named one":                     {run: []string{"a", "fleet", "g"}, fleet: "g", want: "fleet-g.sock"},
 		"the named shard":                   {run: []string{"a.x", "a.y"}, shard: "y", want: "fleet-a.y.sock"},
 		"no shard beside shards":            {run: []string{"a.x", "a"}, fleet: "a", want: "fleet-a.sock"},
-		"two fleets":                        {run: []string{"b", "a"}, complaining: "on this machine runs the fleet a and the fleet b: choose one with --name"},
-		"two shards":                        {run: []string{"a.y", "a.x"}, complaining: "on this machine runs the shard x of the fleet a and the shard y of the fleet a: choose one with --shard"},
-		"a wrong name":                      {run: []string{"a"}, fleet: "b", complaining: "no fleet runs under this name; on this machine runs the fleet a"},
-		"a wrong shard":                     {run: []string{"a.x"}, fleet: "a", shard: "y", complaining: "no fleet runs under this name; on this machine runs the shard x of the fleet a"},
+		"two fleets":                        {run: []string{"b", "a"}, complaining: "this machine runs the fleet a and the fleet b: choose one with --name"},
+		"two shards":                        {run: []string{"a.y", "a.x"}, complaining: "this machine runs the shard x of the fleet a and the shard y of the fleet a: choose one with --shard"},
+		"a wrong name":                      {run: []string{"a"}, fleet: "b", complaining: "no fleet runs under this name; this machine runs the fleet a"},
+		"a wrong shard":                     {run: []string{"a.x"}, fleet: "a", shard: "y", complaining: "no fleet runs under this name; this machine runs the shard x of the fleet a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,5 +59,15 @@ func TestFind(t *testing.T) {
 				t.Errorf("found %q, %v; want %q", path, err, c.want)
 			}
 		})
+	}
+}
+
+// What the fleet prints for its users names the kubeconfig for any directory.
+func TestKubeconfigForAnyDirectory(t *testing.T) { //nolint:paralleltest // it changes the directory
+	_, kubeconfig := cluster(t)
+	t.Chdir(filepath.Dir(kubeconfig))
+	r := Run{Kubeconfig: filepath.Base(kubeconfig), Yes: true}
+	if c, err := r.cluster(t.Context(), 1, nil); err != nil || c.kubeconfig != kubeconfig {
+		t.Errorf("the kubeconfig is %q, %v; want %q", c.kubeconfig, err, kubeconfig)
 	}
 }

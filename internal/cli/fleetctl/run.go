@@ -246,7 +246,11 @@ func (r *Run) log(from int) *slog.Logger {
 	case from > 1: // most warnings of single agents are not important for the fleet
 		level = slog.LevelError
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	var to slog.Handler = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+	if level > slog.LevelInfo {
+		to = goneQuiet{to}
+	}
+	return slog.New(to)
 }
 
 // progress writes lines with the time since the start. Methods may be called concurrently.
