@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -16,9 +17,10 @@ import (
 // usedCluster is the cluster that the nodes join.
 type usedCluster struct {
 	client     *rest.Config
-	server     string // the address of its API server
-	kubeconfig string // the file with which users reach it; "": they use their own
-	plane      *plane // nil: the cluster existed before
+	server     string    // the address of its API server
+	kubeconfig string    // the file with which users reach it; "": they use their own
+	plane      *plane    // nil: the cluster existed before
+	began      time.Time // when the plane was started; zero: the cluster existed before
 }
 
 // cluster returns the cluster that the user names. If the user names none, it starts a control plane, which the caller stops.
@@ -35,6 +37,7 @@ func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (c usedClu
 		return c, err
 	}
 	said.line("starting a control plane")
+	c.began = time.Now()
 	if c.plane, err = startPlane(ctx, program, r.DataDir, nodes); err != nil {
 		return usedCluster{}, err
 	}

@@ -129,7 +129,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.plane.stop()) }()
-	cfg.Client = c.client
+	cfg.Client, cfg.ServerBegan = c.client, c.began
 	w := &watcher{run: r, expect: in.expect, workloads: in.workloads, cluster: c, said: said}
 	return w.live(ctx, &in, cfg, func(h http.Handler) {
 		serving.Go(func() { _ = server.Serve(served, l, h, server.ServeOptions{Log: r.log(2)}) })

@@ -1,6 +1,7 @@
 package fleetctl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -47,4 +48,22 @@ func TestStuck(t *testing.T) {
 	tell(10*time.Second, 111, 5, "")
 	answer, failure = fleet.Unplaced{Pods: 3, Pod: "a/b", Why: strings.Repeat("x", 1000)}, nil
 	tell(10*time.Second, 111, 6, "; 3 pods have no node, such as a/b: "+strings.Repeat("x", mostWhy)+"...")
+}
+
+// The state of a fleet says how far its scenarios are: also that no fault has happened because the conditions never held.
+func TestStateSaysHowFarScenariosAre(t *testing.T) {
+	t.Parallel()
+	var s State
+	s.Scenarios = []fleet.ScenarioStatus{
+		{Name: "a.yaml", Faults: 3}, {Name: "b.yaml", Faults: 3, Happened: 1, Next: "reboot"}, {Name: "c.yaml", Faults: 5, Happened: 3, Failed: 2, Ended: true},
+	}
+	var out bytes.Buffer
+	writeState(&out, &s)
+	for _, want := range []string{
+		"scenario  a.yaml: 0 of 3 faults happened; it waits for its conditions\n", "scenario  b.yaml: 1 of 3 faults happened; next: reboot\n", "scenario  c.yaml: 3 of 5 faults happened, 2 could not\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the state does not say %q:\n%s", want, &out)
+		}
+	}
 }
