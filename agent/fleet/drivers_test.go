@@ -53,7 +53,9 @@ func (b *bench) diskWith(t *testing.T, name string, mode v1.PersistentVolumeMode
 		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name},
 		Spec: v1.PersistentVolumeSpec{
 			Capacity: size, AccessModes: modes, VolumeMode: &mode, ClaimRef: &v1.ObjectReference{Namespace: "default", Name: name, UID: claim.UID},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: disks, VolumeHandle: name}},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+				Driver: disks, VolumeHandle: name, VolumeAttributes: map[string]string{"size": "1073741824", "used": "1048576", "usedPerSecond": "1024"},
+			}},
 		},
 	}
 	if _, err := b.admin.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{}); err != nil {

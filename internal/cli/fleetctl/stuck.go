@@ -56,7 +56,7 @@ func (k *stuck) tell(ctx context.Context, p *fleet.Pods, now time.Time, ask func
 
 // create creates the pods or the workloads of the snapshot, and prints the progress. It returns what it has created, for the user.
 func (w *watcher) create(ctx context.Context) (created string, err error) {
-	what, create := "workloads", func() error { return w.fleet.CreateWorkloads(ctx, w.workloads, w.run.Scale) }
+	what, create := "objects of the workloads", func() error { return w.fleet.CreateWorkloads(ctx, w.workloads, w.run.Scale) }
 	if len(w.workloads) == 0 {
 		what, create = "pods", func() error { return w.fleet.CreatePods(ctx, w.run.Namespace, w.run.Pods) }
 	}

@@ -151,6 +151,36 @@ func TestVolumesAreMade(t *testing.T) {
 	})
 }
 
+// A class says how much of its volumes is used, and by how much that grows. With a parameter that is no amount no volume is made, and an event says so.
+func TestUseOfVolumes(t *testing.T) {
+	t.Parallel()
+	within(t, func(c *cluster) {
+		for name, parameters := range map[string]map[string]string{
+			"fills": {"used": "256Mi", "usedPerSecond": "1Ki", "fsType": "ext4"}, "wrong": {"used": "much"}, "negative": {"usedPerSecond": "-1"},
+		} {
+			_, err := c.StorageV1().StorageClasses().Create(c.Context(), &storagev1.StorageClass{
+				ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: driver, Parameters: parameters,
+			}, metav1.CreateOptions{})
+			c.no(err)
+		}
+		made := fmt.Sprint(time.Now().Unix())
+		pv := c.volume(c.claim("a", "fills", ""))
+		if got, want := fmt.Sprint(pv.Spec.CSI.VolumeAttributes), "map[made:"+made+" size:1073741824 used:268435456 usedPerSecond:1024]"; got != want {
+			c.Errorf("attributes %s, want %s", got, want)
+		}
+		for _, class := range []string{"wrong", "negative"} {
+			if pv := c.volume(c.claim(class, class, "")); pv != nil {
+				c.Errorf("a volume of the class %s: %v", class, pv.Spec)
+			}
+		}
+		list, err := c.CoreV1().Events("default").List(c.Context(), metav1.ListOptions{})
+		c.no(err)
+		if len(list.Items) != 2 || !strings.Contains(list.Items[0].Message, "use a number of bytes, such as 2Gi") {
+			c.Errorf("events: %+v", list.Items)
+		}
+	})
+}
+
 // A copy of a claim is made when that claim has its volume. From other sources, and from a claim of another driver, no volume is made, and an event on the claim
 // says why, once.
 func TestVolumesFromASource(t *testing.T) {
