@@ -11,8 +11,8 @@ import (
 // Unplaced says which pods have no node yet.
 type Unplaced struct {
 	Pods int
-	// Pod is one of them, as NAMESPACE/NAME, and Why what the scheduler says about it; "": it has not tried to place any.
-	Pod, Why string
+	// Pod is one of them, as NAMESPACE/NAME, and Says what the scheduler says about it; "": it has not tried to place any.
+	Pod, Says string
 }
 
 // unplaced selects the pods that have no node.
@@ -28,12 +28,12 @@ func (f *Fleet) Unplaced(ctx context.Context) (u Unplaced, err error) {
 		}
 		for i := range list.Items {
 			p := &list.Items[i]
-			if u.Pods++; u.Why != "" {
+			if u.Pods++; u.Says != "" {
 				continue
 			}
 			for _, c := range p.Status.Conditions {
 				if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Message != "" {
-					u.Pod, u.Why = p.Namespace+"/"+p.Name, c.Message
+					u.Pod, u.Says = p.Namespace+"/"+p.Name, c.Message
 				}
 			}
 		}

@@ -52,7 +52,7 @@ func TestUnplaced(t *testing.T) {
 	if _, err := pods.Create(t.Context(), placed, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := f.Unplaced(t.Context()); err != nil || u != (fleet.Unplaced{Pods: 3, Pod: "default/f-pod-2", Why: "0/1 nodes are available"}) {
+	if u, err := f.Unplaced(t.Context()); err != nil || u != (fleet.Unplaced{Pods: 3, Pod: "default/f-pod-2", Says: "0/1 nodes are available"}) {
 		t.Errorf("%+v, %v", u, err)
 	}
 }

@@ -88,14 +88,14 @@ func writeState(out io.Writer, s *State) {
 	fmt.Fprintf(t, "process\t%.0f MiB, %.0f KiB a node; %d goroutines; %.1f s of CPU\n",
 		float64(s.Memory)/(1<<20), float64(s.MemoryPerNode)/(1<<10), s.Goroutines, s.CPUSeconds)
 	for i := range s.Scenarios {
-		fmt.Fprintf(t, "scenario\t%s\n", howFar(&s.Scenarios[i]))
+		fmt.Fprintf(t, "faults\t%s\n", howFar(&s.Scenarios[i]))
 	}
 	_ = t.Flush() // an error means that the reader is gone
 }
 
 // howFar returns a text about the progress of a scenario.
 func howFar(p *fleet.ScenarioStatus) string {
-	text := fmt.Sprintf("%s: %d of %d faults happened", plain.Text(p.Name), p.Happened, p.Faults)
+	text := fmt.Sprintf("%s: %d of %d happened", plain.Text(p.Name), p.Happened, p.Faults)
 	if p.Failed > 0 {
 		text += fmt.Sprintf(", %d could not", p.Failed)
 	}

@@ -3,6 +3,7 @@ package fleetctl
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/wherry-node/wherry/agent/fleet"
@@ -42,12 +43,12 @@ func (k *stuck) tell(ctx context.Context, p *fleet.Pods, now time.Time, ask func
 	switch {
 	case err != nil, u.Pods == 0: // without an answer, the progress goes on as it is
 		k.text = ""
-	case u.Why == "":
+	case u.Says == "":
 		k.text = fmt.Sprintf("; %d pods have no node, and the scheduler has not said why", u.Pods)
 	default:
-		why := plain.Text(u.Why)
+		why := plain.Text(u.Says)
 		if len(why) > mostWhy {
-			why = why[:mostWhy] + "..."
+			why = strings.ToValidUTF8(why[:mostWhy], "") + "..."
 		}
 		k.text = fmt.Sprintf("; %d pods have no node, such as %s: %s", u.Pods, plain.Text(u.Pod), why)
 	}

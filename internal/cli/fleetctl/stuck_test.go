@@ -31,7 +31,7 @@ func TestStuck(t *testing.T) {
 			t.Errorf("at %s with %d pods: %q, asked %d times; want %q, %d times", now, running, got, asked, want, wantAsked)
 		}
 	}
-	answer = fleet.Unplaced{Pods: 7, Pod: "default/p", Why: "0/1 nodes are available:\n1 Too many pods."}
+	answer = fleet.Unplaced{Pods: 7, Pod: "default/p", Says: "0/1 nodes are available:\n1 Too many pods."}
 	const why = "; 7 pods have no node, such as default/p: 0/1 nodes are available:\\n1 Too many pods."
 	tell(0, 100, 0, "")
 	tell(9*time.Second, 110, 0, "")
@@ -40,13 +40,13 @@ func TestStuck(t *testing.T) {
 	tell(9*time.Second, 110, 1, why)
 	tell(time.Second, 110, 2, why)
 	tell(time.Second, 111, 2, "")
-	answer.Why = ""
+	answer.Says = ""
 	tell(10*time.Second, 111, 3, "; 7 pods have no node, and the scheduler has not said why")
 	answer.Pods = 0
 	tell(10*time.Second, 111, 4, "")
 	answer, failure = fleet.Unplaced{Pods: 3}, errors.New("no answer")
 	tell(10*time.Second, 111, 5, "")
-	answer, failure = fleet.Unplaced{Pods: 3, Pod: "a/b", Why: strings.Repeat("x", 1000)}, nil
+	answer, failure = fleet.Unplaced{Pods: 3, Pod: "a/b", Says: strings.Repeat("x", 1000)}, nil
 	tell(10*time.Second, 111, 6, "; 3 pods have no node, such as a/b: "+strings.Repeat("x", mostWhy)+"...")
 }
 
@@ -60,7 +60,7 @@ func TestStateSaysHowFarScenariosAre(t *testing.T) {
 	var out bytes.Buffer
 	writeState(&out, &s)
 	for _, want := range []string{
-		"scenario  a.yaml: 0 of 3 faults happened; it waits for its conditions\n", "scenario  b.yaml: 1 of 3 faults happened; next: reboot\n", "scenario  c.yaml: 3 of 5 faults happened, 2 could not\n",
+		"faults    a.yaml: 0 of 3 happened; it waits for its conditions\n", "faults    b.yaml: 1 of 3 happened; next: reboot\n", "faults    c.yaml: 3 of 5 happened, 2 could not\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the state does not say %q:\n%s", want, &out)
