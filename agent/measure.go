@@ -159,11 +159,10 @@ func (a *Agent) buildStats() error {
 	cfg := stats.Config{
 		NodeName: a.cfg.NodeName, Version: a.cfg.KubeletVersion, Pods: observed{a}, Runtime: scheduledStats{a.deps.Runtime, a.work}, Images: a.deps.Images,
 		RootDir: a.cfg.RootDir, LogDir: a.cfg.Kubelet.PodLogsDir, Log: a.log, Machine: a.statsMachine(),
-		Clock: a.clock(),
+		Clock: a.clock(), Volumes: volumeUsage{a},
 	}
 	if a.deps.Machine.real {
 		cfg.Disk, cfg.HostRoot, cfg.PodsGroup = hostfs.Host{}, "/", a.podsGroup()
-		cfg.Volumes = volumeUsage{a}
 		cfg.SystemGroups = a.systemGroups()
 	} else {
 		cfg.Disk, cfg.RootDir = simulatedDisk{machine: a.deps.Machine}, "/"

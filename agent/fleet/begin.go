@@ -77,7 +77,7 @@ func (f *Fleet) notRunning(ctx context.Context, nodes []string) error {
 	var unsure []*coordinationv1.Lease
 	for _, name := range nodes[:min(3, len(nodes))] {
 		l, err := f.api.Leases(v1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
-		if err != nil || l.Spec.RenewTime == nil {
+		if err != nil || l.Spec.RenewTime == nil || l.Spec.RenewTime.Time.Before(f.cfg.ServerBegan) {
 			continue // without a renewed lease the node does not run
 		}
 		age := time.Since(l.Spec.RenewTime.Time)
@@ -110,6 +110,9 @@ func (f *Fleet) noneRenewed(ctx context.Context, leases []*coordinationv1.Lease)
 	within := time.Duration(0)
 	for _, l := range leases {
 		within = max(within, renewsWithin(l))
+	}
+	if within > 0 {
+		f.cfg.Log.Warn("another process may run this fleet; looking whether the nodes renew their leases before any joins", "fleet", f.cfg.Name, "within", within)
 	}
 	for end := time.Now().Add(within); time.Now().Before(end); {
 		if !pause(ctx, time.Second) {

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,16 +57,19 @@ func Clean(ctx context.Context, client *rest.Config, name string) (Removed, erro
 }
 
 // CleanShards deletes the leases of a fleet that several processes shared; Clean removes the nodes. name is the fleet's name; "": all fleets. namespace
-// is that of the leases; "kube-system" when empty. It returns an error, and deletes nothing, if a process of the fleet renewed its lease recently.
+// is that of the leases; "": all namespaces, or kube-system if the user may not list leases in all. It returns an error, and deletes nothing, if a process
+// of the fleet renewed its lease recently.
 func CleanShards(ctx context.Context, client *rest.Config, namespace, name string) error {
 	api, err := newClient(client, nil)
 	if err != nil {
 		return err
 	}
-	leases := api.Leases(cmp.Or(namespace, metav1.NamespaceSystem))
-	got, err := leases.List(ctx, metav1.ListOptions{LabelSelector: selectorOf(name) + "," + LabelLease})
-	if apierrors.IsForbidden(err) && namespace == "" { // a user who may not read them there has not shared a fleet there
-		return nil
+	opts := metav1.ListOptions{LabelSelector: selectorOf(name) + "," + LabelLease}
+	got, err := api.Leases(namespace).List(ctx, opts)
+	if apierrors.IsForbidden(err) && namespace == "" {
+		if got, err = api.Leases(metav1.NamespaceSystem).List(ctx, opts); apierrors.IsForbidden(err) { // a user who may not read them there has not shared a fleet there
+			return nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("list the leases of the fleet: %w", err)
@@ -78,14 +80,15 @@ func CleanShards(ctx context.Context, client *rest.Config, namespace, name strin
 			continue
 		}
 		if age := time.Since(l.Spec.RenewTime.Time); age < shardDuration {
-			return fmt.Errorf("the fleet %s runs: %s renewed the lease %s %s ago: end its processes first, or wait %s if they were killed",
-				l.Labels[LabelFleet], holderOf(l), l.Name, age.Round(time.Second), shardDuration)
+			return fmt.Errorf("the fleet %s runs: %s renewed the lease %s/%s %s ago: end its processes first, or wait %s if they were killed",
+				l.Labels[LabelFleet], holderOf(l), l.Namespace, l.Name, age.Round(time.Second), shardDuration)
 		}
 	}
 	var errs []error
 	for i := range got.Items {
-		if err := leases.Delete(ctx, got.Items[i].Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, err)
+		l := &got.Items[i]
+		if err := api.Leases(l.Namespace).Delete(ctx, l.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete the lease %s/%s: %w", l.Namespace, l.Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -44,6 +45,9 @@ type Config struct {
 	// Client configures the access to the API server. Required. Its rate limit is not used: each node has the limit of its
 	// KubeletConfiguration.
 	Client *rest.Config
+	// ServerBegan is when the API server began, if it is one that only this process uses: a lease that was renewed before does not show that another
+	// process runs the fleet. The zero value: nothing is known about that.
+	ServerBegan time.Time
 	// Identity is Impersonate when empty.
 	Identity Identity
 	// OwnWatches makes each node open its own watches of its pods, its Node, and the objects that its pods refer to, as real nodes do.

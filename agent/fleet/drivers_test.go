@@ -27,14 +27,19 @@ func diskGroup(count int) []fleet.Group {
 	}}}}
 }
 
-// disk creates a claim that is bound to a volume of the driver. Its name is also the volume's handle.
+// disk creates a claim that is bound to a volume of the driver, with a file system. Its name is also the volume's handle.
 func (b *bench) disk(t *testing.T, name string) {
+	t.Helper()
+	b.diskWith(t, name, v1.PersistentVolumeFilesystem)
+}
+
+func (b *bench) diskWith(t *testing.T, name string, mode v1.PersistentVolumeMode) {
 	t.Helper()
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: "pv-" + name, Resources: v1.VolumeResourceRequirements{Requests: size}},
+		Spec:       v1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: "pv-" + name, VolumeMode: &mode, Resources: v1.VolumeResourceRequirements{Requests: size}},
 	}
 	claim, err := b.admin.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), claim, metav1.CreateOptions{})
 	if err != nil {
@@ -47,8 +52,10 @@ func (b *bench) disk(t *testing.T, name string) {
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name},
 		Spec: v1.PersistentVolumeSpec{
-			Capacity: size, AccessModes: modes, ClaimRef: &v1.ObjectReference{Namespace: "default", Name: name, UID: claim.UID},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: disks, VolumeHandle: name}},
+			Capacity: size, AccessModes: modes, VolumeMode: &mode, ClaimRef: &v1.ObjectReference{Namespace: "default", Name: name, UID: claim.UID},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+				Driver: disks, VolumeHandle: name, VolumeAttributes: map[string]string{"size": "1073741824", "used": "1048576", "usedPerSecond": "1024"},
+			}},
 		},
 	}
 	if _, err := b.admin.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{}); err != nil {
@@ -198,6 +205,62 @@ func TestVolumeGrowsOnANodeOfAFleet(t *testing.T) {
 		c, err := claims.Get(t.Context(), "d", metav1.GetOptions{})
 		if err != nil || c.Status.Capacity.Storage().String() != "2Gi" || len(c.Status.AllocatedResourceStatuses) > 0 {
 			t.Errorf("%+v, %v", c.Status, err)
+		}
+	})
+}
+
+// A pod with a block volume waits until the volume is attached, runs, also after the agent and the machine have started again, and gives the volume back when it
+// ends. The volume grows. A second pod of the node may use it as a device, too, and one that wants to mount it does not start.
+func TestBlockVolumeOfAFleet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Keep: true, Groups: diskGroup(1)})
+		b.until(t, "the node joins", settled)
+		b.diskWith(t, "d", v1.PersistentVolumeBlock)
+		devicePod := func(name string) {
+			_, err := b.admin.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: v1.PodSpec{
+					NodeName: "f-node-1", Containers: []v1.Container{{Name: "c", Image: "i", VolumeDevices: []v1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}}},
+					Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "d"}}}},
+				},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		devicePod("a")
+		b.diskPod(t, "mounts", "f-node-1", "d")
+		time.Sleep(20 * time.Second)
+		if s := b.fleet.Status(); s.Pods.Running != 0 || !b.inUse(t, "f-node-1", "d") {
+			t.Errorf("before the volume is attached: %+v, in use %v", s.Pods, b.inUse(t, "f-node-1", "d"))
+		}
+		b.attach(t, "f-node-1", "d")
+		devicePod("b")
+		two := func(s fleet.Status) bool { return s.Pods.Running == 2 && s.Pods.Ready == 2 && s.Pods.Pending == 1 }
+		b.until(t, "the pods with the device run, and the other one does not", two)
+		b.grow(t, "d", "2Gi")
+		for _, kind := range []fleet.FaultKind{fleet.FaultAgent, fleet.FaultCrash} {
+			if _, err := b.fleet.Inject(fleet.Selector{Names: []string{"f-node-1"}}, fleet.Fault{Kind: kind, For: 20 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			if s := b.fleet.Status(); !two(s) || !b.inUse(t, "f-node-1", "d") {
+				t.Errorf("after the fault %s: %+v, in use %v", kind, s.Pods, b.inUse(t, "f-node-1", "d"))
+			}
+		}
+		if c, err := b.admin.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "d", metav1.GetOptions{}); err != nil || c.Status.Capacity.Storage().String() != "2Gi" {
+			t.Errorf("%+v, %v", c.Status, err)
+		}
+		for _, name := range []string{"a", "b", "mounts"} {
+			if err := b.admin.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.until(t, "the pods are gone", func(s fleet.Status) bool { return s.Pods.Pending+s.Pods.Running == 0 })
+		time.Sleep(20 * time.Second)
+		if b.inUse(t, "f-node-1", "d") {
+			t.Error("the volume is in use after the end of the pods")
 		}
 	})
 }

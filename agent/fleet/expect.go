@@ -220,7 +220,10 @@ func (u *Unmet) Error() string {
 			missing = append(missing, fmt.Sprintf("%s (now: %s)", o.Expect, o.Now))
 		}
 	}
-	if missing == nil {
+	switch {
+	case missing == nil && u.Hold == 0:
+		return "the expectations hold, but the fleet was not ready to be judged: it had not created its pods or was still starting"
+	case missing == nil:
 		return fmt.Sprintf("the expectations hold, but not for %s yet", u.Hold)
 	}
 	return "not as expected: " + strings.Join(missing, ", ")

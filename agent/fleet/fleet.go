@@ -51,6 +51,7 @@ type Fleet struct {
 	// storage makes and attaches volumes; nil: nobody here does.
 	storage *simstorage.Storage
 	slices  *slicePublisher // nil: no group has devices of DRA drivers
+	made    tally           // what CreatePods or CreateWorkloads has created
 
 	// shard divides the nodes between several processes; nil: this process runs all nodes.
 	shard *shard

@@ -48,7 +48,7 @@ func TestSlowNodesDelayNoOtherLease(t *testing.T) {
 			}
 			for range 90 {
 				time.Sleep(time.Second)
-				if late := w.lateness().Overdue; late > paceLate {
+				if late := w.lateness().Overdue; late > LateForJoins {
 					t.Fatalf("delay %s: leases are %s late, so nodes that join wait", delay, late)
 				}
 				for i := slow; i < slow+healthy; i++ {

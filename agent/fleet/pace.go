@@ -8,8 +8,8 @@ const (
 	paceMost  = 256 // how many nodes may join at the same time at most, however fast joins are
 	// paceSlack decides which joins are slow: those that take longer than three times the fastest join plus paceSlack.
 	paceSlack = 500 * time.Millisecond
-	// paceLate is how late the leases of the fleet may be renewed before allows lets fewer nodes join.
-	paceLate = 2 * time.Second
+	// LateForJoins is how late the leases of the fleet may be renewed before allows lets fewer nodes join.
+	LateForJoins = 2 * time.Second
 )
 
 // pace decides how many nodes may join at the same time; the number is window. It raises the number while joins are fast, and halves it
@@ -27,8 +27,8 @@ func newPace() *pace { return &pace{window: paceFirst} }
 // allows reports whether one more node may begin to join. joining is the number of nodes that join now. late is how late the fleet's
 // leases are renewed.
 func (p *pace) allows(joining int, late time.Duration) bool {
-	if late > paceLate {
-		return joining == 0 && late < 5*paceLate
+	if late > LateForJoins {
+		return joining == 0 && late < 5*LateForJoins
 	}
 	return joining < int(p.window)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) err
 	if err := f.awaitAccount(ctx, namespace); err != nil {
 		return err
 	}
-	return createAll(ctx, count, func(i int) error {
+	return f.createAll(ctx, count, func(i int) error {
 		if _, err := f.api.Pods(namespace).Create(ctx, f.pod(namespace, i+1), metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create pod %d of %d: %w", i+1, count, err)
 		}
@@ -89,8 +90,8 @@ func checkCount(count int) error {
 }
 
 // createAll calls create with the numbers from 0 to count-1, several at a time. The error that an object exists already counts as success.
-// After another error, createAll makes no more calls.
-func createAll(ctx context.Context, count int, create func(i int) error) error {
+// After another error, createAll makes no more calls. Creation says how far it is.
+func (f *Fleet) createAll(ctx context.Context, count int, create func(i int) error) error {
 	var (
 		mu   sync.Mutex
 		errs []error
@@ -100,6 +101,8 @@ func createAll(ctx context.Context, count int, create func(i int) error) error {
 		defer mu.Unlock()
 		return len(errs) > 0
 	}
+	f.made.done.Store(0)
+	f.made.all.Store(int64(count))
 	numbers := make([]int, count)
 	for i := range numbers {
 		numbers[i] = i
@@ -112,13 +115,21 @@ func createAll(ctx context.Context, count int, create func(i int) error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, err)
+			return
 		}
+		f.made.done.Add(1)
 	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return errors.Join(errs...)
 }
+
+// tally says how many of the objects that are to be created exist.
+type tally struct{ done, all atomic.Int64 }
+
+// Creation returns how many objects CreatePods or CreateWorkloads has created, and how many it creates in all. It may be called while they run.
+func (f *Fleet) Creation() (done, all int) { return int(f.made.done.Load()), int(f.made.all.Load()) }
 
 // awaitAccount waits until the default service account of the namespace exists, which pods need.
 func (f *Fleet) awaitAccount(ctx context.Context, namespace string) error {

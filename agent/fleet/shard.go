@@ -52,8 +52,8 @@ func (s *Shard) check() error {
 
 // These errors end the Run of a shard.
 var (
-	// ErrShape means that the other shards of the fleet run with other groups, taints or rules.
-	ErrShape = errors.New("the other shards of the fleet have other groups, taints or rules")
+	// ErrShape means that the other shards of the fleet were started with another number of nodes, or with other groups, taints or rules.
+	ErrShape = errors.New("the other shards of the fleet were started with another number of nodes, or with other groups, taints or rules")
 	// ErrShardRuns means that another process has the same name.
 	ErrShardRuns = errors.New("another process is this shard")
 )
@@ -167,9 +167,10 @@ func (s *shard) mustWait(all map[string]*coordinationv1.Lease) (string, error) {
 			continue
 		}
 		if l.Labels[LabelLease] == leaseOfShard && s.seen[l.Name].changed {
-			return "", fmt.Errorf("fleet %s: %w: use the same ones, or end the other shards first (%s runs)", s.f.cfg.Name, ErrShape, holderOf(l))
+			runs, _, _ := strings.Cut(holderOf(l), "_")
+			return "", fmt.Errorf("fleet %s: %w: use the same ones, or end the other shards first (the shard %s runs)", s.f.cfg.Name, ErrShape, runs)
 		}
-		wait = "the leases of shards with other groups, taints or rules have run out"
+		wait = "the leases of shards with another number of nodes, or with other groups, taints or rules have run out"
 	}
 	return wait, nil
 }

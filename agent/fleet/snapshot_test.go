@@ -113,6 +113,22 @@ func realCluster(t *testing.T) *simkube.Kube {
 		realPod("sum-2", "Job", "sum", ended(v1.PodSucceeded, 40*time.Second, 0)),
 		realPod("sum-3", "Job", "sum", ended(v1.PodFailed, 30*time.Second, 3)),
 		realPod("alone", "", "", nil),
+		realPod("alone-too", "", "", nil),
+		realPod("pinned", "", "", func(p *v1.Pod) {
+			p.Spec.NodeSelector = map[string]string{"tier": "web", v1.LabelHostname: "ip-10-0-0-1", "node-role.kubernetes.io/worker": "", LabelFleet: "f", v1.LabelTopologyZone: "a"}
+			require := func(terms ...v1.NodeSelectorTerm) *v1.NodeAffinity {
+				return &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}
+			}
+			p.Spec.Affinity = &v1.Affinity{NodeAffinity: require(v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
+				{Key: "machine-id", Operator: v1.NodeSelectorOpIn, Values: []string{"m1"}}, {Key: v1.LabelInstanceTypeStable, Operator: v1.NodeSelectorOpExists},
+			}})}
+		}),
+		realPod("pinned-by-name", "", "", func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+				{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "tier", Operator: v1.NodeSelectorOpExists}}},
+				{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"ip-10-0-0-1.internal"}}}},
+			}}}}
+		}),
 	} {
 		created, err := client.CoreV1().Pods("shop").Create(ctx, p, metav1.CreateOptions{})
 		if err != nil {
@@ -146,7 +162,7 @@ func takeReal(t *testing.T) (string, *Snapshot) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Taken{Nodes: 4, Groups: 2, Pods: 10, Workloads: 5}); taken != want {
+	if want := (Taken{Nodes: 4, Groups: 2, Pods: 13, Workloads: 6}); taken != want {
 		t.Errorf("taken %+v, want %+v", taken, want)
 	}
 	s, err := ParseSnapshot("cluster.yaml", data)
@@ -178,7 +194,7 @@ func TestTakeSnapshot(t *testing.T) {
 		all = append(all, fmt.Sprintf("%s %s/%s %d, %d running, for %s, exit %d", w.Kind, w.Namespace, w.Name, w.Count, w.Running, w.RunFor, w.ExitCode))
 	}
 	if diff := cmp.Diff([]string{
-		"DaemonSet shop/agent 1, 1 running, for 0s, exit 0", "Pod shop/alone 1, 1 running, for 0s, exit 0", "StatefulSet shop/db 2, 2 running, for 0s, exit 0",
+		"DaemonSet shop/agent 1, 1 running, for 0s, exit 0", "Pod shop/alone 3, 3 running, for 0s, exit 0", "StatefulSet shop/db 2, 2 running, for 0s, exit 0", "Pod shop/pinned 1, 1 running, for 0s, exit 0",
 		"Job shop/sum 3, 0 running, for 30s, exit 0", "Deployment shop/web 3, 2 running, for 0s, exit 0",
 	}, all); diff != "" {
 		t.Errorf("workloads, -want +got:\n%s", diff)
@@ -187,8 +203,13 @@ func TestTakeSnapshot(t *testing.T) {
 	if agent.Affinity != nil || agent.PriorityClassName != "system-node-critical" {
 		t.Errorf("the template of the DaemonSet: %+v", agent)
 	}
-	if n := s.Running(10); n != 60 {
-		t.Errorf("ten times the cluster has %d running pods, want 60", n)
+	pinned := s.Workloads[3].Template.Spec // only what it requires of labels that the copy's nodes have, so that a node fits
+	if got := fmt.Sprint(pinned.NodeSelector, pinned.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); got !=
+		"map[tier:web topology.kubernetes.io/zone:a] [{[{node.kubernetes.io/instance-type Exists []}] []}]" {
+		t.Errorf("what a pod requires of its node: %s", got)
+	}
+	if n := s.Running(10); n != 90 {
+		t.Errorf("ten times the cluster has %d running pods, want 90", n)
 	}
 	if groups := s.Scaled(10); groups[0].Count != 30 || s.Groups[0].Count != 3 {
 		t.Errorf("ten times the first group has %d nodes", groups[0].Count)
@@ -242,8 +263,8 @@ func TestRequestsOfWorkloads(t *testing.T) {
 	init := simulated.AnnotationRunFor + ".init:1s"
 	if diff := cmp.Diff(map[string]string{
 		"agent": "1 at /apis/apps/v1/namespaces/shop/daemonsets: agent 0 0/0 map[" + LabelWorkload + ":daemonset-agent] map[" + init + "]",
-		"alone": "4 at /api/v1/namespaces/shop/pods: alone-1 0 0/0 map[] map[]",
-		"db":    "1 at /apis/apps/v1/namespaces/shop/statefulsets: db 8 0/0 map[" + LabelWorkload + ":statefulset-db] map[" + init + "]",
+		"alone": "12 at /api/v1/namespaces/shop/pods: alone-1 0 0/0 map[] map[]", "pinned": "4 at /api/v1/namespaces/shop/pods: pinned-1 0 0/0 map[] map[]",
+		"db": "1 at /apis/apps/v1/namespaces/shop/statefulsets: db 8 0/0 map[" + LabelWorkload + ":statefulset-db] map[" + init + "]",
 		"sum": "1 at /apis/batch/v1/namespaces/shop/jobs: sum 0 12/12 map[] map[" + simulated.AnnotationExitCode + ".web:0 " + init + " " +
 			simulated.AnnotationRunFor + ".web:30s]",
 		"web": "1 at /apis/apps/v1/namespaces/shop/deployments: web 12 0/0 map[" + LabelWorkload + ":deployment-web] map[" + init + "]",

@@ -249,7 +249,7 @@ func (n *node) trouble() int {
 		return 3
 	case state == "notReady":
 		return 4
-	case n.link.overdue() > paceLate:
+	case n.link.overdue() > LateForJoins:
 		return 5
 	case len(n.faults) > 0:
 		return 6

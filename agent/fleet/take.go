@@ -29,9 +29,9 @@ import (
 type Taken struct{ Nodes, Groups, Pods, Workloads int }
 
 // TakeSnapshot reads the nodes and pods of a cluster, and returns the file of their snapshot (see ParseSnapshot). It changes nothing in the
-// cluster. Nodes that are alike become one group, and pods with the same owner and the same spec one workload. It leaves out what may be
+// cluster. Nodes that are alike become one group, and pods with the same owner and the same spec one workload, as do pods without an owner. It leaves out what may be
 // confidential or has no meaning in another cluster: annotations, environment variables, commands, volumes, probes, hooks and service
-// accounts. Names, labels and images stay.
+// accounts, and what pods require of labels that the nodes of the copy do not have. Names, labels and images stay.
 func TakeSnapshot(ctx context.Context, client *rest.Config) ([]byte, Taken, error) {
 	api, err := newClient(client, nil)
 	if err != nil {
@@ -41,7 +41,8 @@ func TakeSnapshot(ctx context.Context, client *rest.Config) ([]byte, Taken, erro
 	if err != nil {
 		return nil, Taken{}, err
 	}
-	pods := podsTaken{byShape: map[string]*podsAlike{}, limit: MaxSnapshot}
+	groups := groupsOf(nodes)
+	pods := podsTaken{byShape: map[string]*podsAlike{}, labels: keptOf(groups), limit: MaxSnapshot}
 	err = eachPage(func(opts metav1.ListOptions) (string, error) {
 		list, err := api.Pods("").List(ctx, opts)
 		if err != nil {
@@ -57,7 +58,7 @@ func TakeSnapshot(ctx context.Context, client *rest.Config) ([]byte, Taken, erro
 	if err != nil {
 		return nil, Taken{}, err
 	}
-	file := snapshotFile[groupSaved]{TemplateAPIVersion, SnapshotKind, metav1.NewTime(time.Now().UTC().Truncate(time.Second)), groupsOf(nodes), pods.workloads()}
+	file := snapshotFile[groupSaved]{TemplateAPIVersion, SnapshotKind, metav1.NewTime(time.Now().UTC().Truncate(time.Second)), groups, pods.workloads()}
 	data, err := yaml.Marshal(file)
 	if err != nil {
 		return nil, Taken{}, fmt.Errorf("write the snapshot: %w", err)
@@ -227,12 +228,13 @@ func text(q *resource.Quantity) string {
 // podsTaken collects the pods of a cluster.
 type podsTaken struct {
 	byShape map[string]*podsAlike
+	labels  keptLabels
 	total   int
 	size    int // bytes of all shapes
 	limit   int // the largest size; tenants decide how many different pods a cluster has
 }
 
-// podsAlike are the pods of one owner with one spec.
+// podsAlike are the pods of one owner with one spec, or pods without an owner with the same spec.
 type podsAlike struct {
 	workloadFile
 	runs  []time.Duration // of the pods that have ended
@@ -246,8 +248,12 @@ func (t *podsTaken) add(p *v1.Pod) error {
 	if p.DeletionTimestamp != nil || ended && kind != KindJob && kind != KindPod {
 		return nil
 	}
-	one := podsAlike{workloadFile: workloadFile{Kind: kind, Namespace: p.Namespace, Name: label(name, maxWorkloadName-5, "pods"), Template: templateOf(p, kind)}, codes: map[int32]int{}}
-	shape, err := json.Marshal(one.workloadFile)
+	one := podsAlike{workloadFile: workloadFile{Kind: kind, Namespace: p.Namespace, Name: label(name, maxWorkloadName-5, "pods"), Template: templateOf(p, kind, t.labels)}, codes: map[int32]int{}}
+	of := one.workloadFile
+	if kind == KindPod { // pods without an owner are alike whatever they are called; the first one gives the name
+		of.Name = ""
+	}
+	shape, err := json.Marshal(of)
 	if err != nil {
 		return fmt.Errorf("write pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
@@ -327,7 +333,7 @@ func controllersLabels() []string {
 }
 
 // templateOf returns what a snapshot keeps of a pod.
-func templateOf(p *v1.Pod, kind WorkloadKind) v1.PodTemplateSpec {
+func templateOf(p *v1.Pod, kind WorkloadKind, kept keptLabels) v1.PodTemplateSpec {
 	labels := maps.Clone(p.Labels)
 	for _, key := range controllersLabels() {
 		delete(labels, key)
@@ -335,18 +341,10 @@ func templateOf(p *v1.Pod, kind WorkloadKind) v1.PodTemplateSpec {
 	s := &p.Spec
 	t := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
 		RestartPolicy: s.RestartPolicy, TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds, ActiveDeadlineSeconds: s.ActiveDeadlineSeconds,
-		NodeSelector: s.NodeSelector, Affinity: s.Affinity, Tolerations: s.Tolerations, TopologySpreadConstraints: s.TopologySpreadConstraints, HostNetwork: s.HostNetwork,
+		NodeSelector: kept.selector(s.NodeSelector), Affinity: kept.affinity(s.Affinity, kind), Tolerations: s.Tolerations, TopologySpreadConstraints: s.TopologySpreadConstraints, HostNetwork: s.HostNetwork,
 	}}
 	if strings.HasPrefix(s.PriorityClassName, "system-") { // other classes are objects of this cluster
 		t.Spec.PriorityClassName = s.PriorityClassName
-	}
-	if kind == KindDaemonSet && t.Spec.Affinity != nil { // the controller binds each pod to its node
-		affinity := *t.Spec.Affinity
-		affinity.NodeAffinity = nil
-		t.Spec.Affinity = &affinity
-		if affinity.PodAffinity == nil && affinity.PodAntiAffinity == nil {
-			t.Spec.Affinity = nil
-		}
 	}
 	for i := range s.InitContainers {
 		c := &s.InitContainers[i]

@@ -43,7 +43,7 @@ func (f *Fleet) CreateWorkloads(ctx context.Context, workloads []Workload, scale
 			all = append(all, creation{&workloads[i], index})
 		}
 	}
-	return createAll(ctx, len(all), func(i int) error {
+	return f.createAll(ctx, len(all), func(i int) error {
 		path, body, err := all[i].workload.request(f.cfg.Name, scale, all[i].index)
 		if err == nil {
 			err = f.api.CreateJSON(ctx, path, body)

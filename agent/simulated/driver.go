@@ -22,8 +22,14 @@ type CSIDriver struct {
 	Topology map[string]string
 }
 
-// AttributeSize is the attribute of a volume (csi.volumeAttributes of a persistent volume) with its size in bytes.
-const AttributeSize = simcsi.AttributeSize
+// These are attributes of a volume (csi.volumeAttributes of a persistent volume), whole numbers: its size in bytes, how many bytes of it are used when it is made, by how
+// many that grows in each second, and when it was made, in seconds of Unix time.
+const (
+	AttributeSize          = simcsi.AttributeSize
+	AttributeUsed          = simcsi.AttributeUsed
+	AttributeUsedPerSecond = simcsi.AttributeUsedPerSecond
+	AttributeMade          = simcsi.AttributeMade
+)
 
 // localDrivers returns the drivers as the agent needs them.
 func localDrivers(all []CSIDriver) map[string]func(agent.VolumePaths) csi.NodeServer {

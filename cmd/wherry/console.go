@@ -32,8 +32,11 @@ of a cluster through the API server, with your own rights (get nodes/proxy); the
 					return errors.New("use --node or --fleet, not both")
 				}
 				running := fleetctl.Client{Name: fleet, Socket: c.Socket}
-				c.Socket = running.Path()
-				if !running.Listens(cmd.Context()) {
+				path, err := running.Path()
+				if err != nil {
+					return err
+				}
+				if c.Socket = path; !running.Listens(cmd.Context()) {
 					return fmt.Errorf("no fleet %s listens on %s: start one with wherry fleet --name %[1]s, or name another with --fleet or --socket", fleet, c.Socket)
 				}
 			}

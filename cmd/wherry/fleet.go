@@ -121,7 +121,7 @@ a node does not count as lost yet, it looks for 15 s whether that happens again.
 	fleetName(fs, &c.Name)
 	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster")
 	fs.StringVar(&c.Context, "context", "", "context of the kubeconfig; default: its current one")
-	fs.StringVar(&c.ShardNamespace, "shard-namespace", "", "namespace of the leases of fleets with --shard (default \"kube-system\")")
+	fs.StringVar(&c.ShardNamespace, "shard-namespace", "", "namespace of the leases of fleets with --shard; default: all, or kube-system if the user may not list leases in all")
 	fs.BoolVar(&c.All, "all", false, "of all fleets, not only of the named one")
 	fs.BoolVar(&c.Force, "force", false, "also while the nodes renew their leases, so that their fleet seems to run; not while a shard runs")
 	return cmd
@@ -177,7 +177,7 @@ annotations, volumes or probes. The command only reads from the cluster.`,
 
 // fleetSocket adds the flags with which a command finds a running fleet: its name or its control socket.
 func fleetSocket(fs *pflag.FlagSet, c *fleetctl.Client) {
-	fleetName(fs, &c.Name)
+	fs.StringVar(&c.Name, "name", "", "name of the fleet; default: fleet, or the only one that runs on this machine")
 	fs.StringVar(&c.Shard, "shard", "", "the process to ask, if several share the fleet; default: the only one on this machine")
 	fs.StringVar(&c.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
 }

@@ -15,7 +15,8 @@ type Clean struct {
 	Name                string
 	Kubeconfig, Context string
 	All                 bool // remove the nodes of every fleet, not only those of the fleet Name
-	// ShardNamespace is the namespace of the leases with which several processes share a fleet; "": kube-system.
+	// ShardNamespace is the namespace of the leases with which several processes share a fleet; "": all namespaces, or kube-system if the
+	// user may not list leases in all.
 	ShardNamespace string
 	// Force removes the nodes even if they renew their leases, so that the fleet seems to run. It does not do so while a shard runs.
 	Force bool

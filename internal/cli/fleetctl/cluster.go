@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -15,9 +17,10 @@ import (
 // usedCluster is the cluster that the nodes join.
 type usedCluster struct {
 	client     *rest.Config
-	server     string // the address of its API server
-	kubeconfig string // the file with which users reach it; "": they use their own
-	plane      *plane // nil: the cluster existed before
+	server     string    // the address of its API server
+	kubeconfig string    // the file with which users reach it; "": they use their own
+	plane      *plane    // nil: the cluster existed before
+	began      time.Time // when the plane was started; zero: the cluster existed before
 }
 
 // cluster returns the cluster that the user names. If the user names none, it starts a control plane, which the caller stops.
@@ -26,7 +29,7 @@ func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (c usedClu
 		if c.client, err = r.given(nodes); err != nil {
 			return c, err
 		}
-		c.server, c.kubeconfig = c.client.Host, r.Kubeconfig
+		c.server, c.kubeconfig = c.client.Host, absolute(r.Kubeconfig)
 		return c, nil
 	}
 	program, err := findPlane(r.ControlPlane)
@@ -34,16 +37,25 @@ func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (c usedClu
 		return c, err
 	}
 	said.line("starting a control plane")
+	c.began = time.Now()
 	if c.plane, err = startPlane(ctx, program, r.DataDir, nodes); err != nil {
 		return usedCluster{}, err
 	}
-	c.kubeconfig = c.plane.kubeconfig
+	c.kubeconfig = absolute(c.plane.kubeconfig)
 	if c.client, err = loadKubeconfig(c.kubeconfig, ""); err != nil {
 		return usedCluster{}, errors.Join(err, c.plane.stop())
 	}
 	c.server = c.client.Host
 	said.line("control plane ready: export KUBECONFIG=%s", c.kubeconfig)
 	return c, nil
+}
+
+// absolute returns the path of a file for users who are in another directory.
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); err == nil && path != "" {
+		return whole
+	}
+	return path
 }
 
 // joins reports whether the fleet joins a cluster that exists.

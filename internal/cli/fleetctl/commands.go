@@ -87,7 +87,26 @@ func writeState(out io.Writer, s *State) {
 	fmt.Fprintf(t, "API\t%d requests of the nodes, %d failed, answered in %s on average%s\n", s.Requests.Total, s.Requests.Failed, short(mean(&s.Requests)), waitingEvents(&s.Requests))
 	fmt.Fprintf(t, "process\t%.0f MiB, %.0f KiB a node; %d goroutines; %.1f s of CPU\n",
 		float64(s.Memory)/(1<<20), float64(s.MemoryPerNode)/(1<<10), s.Goroutines, s.CPUSeconds)
+	for i := range s.Scenarios {
+		fmt.Fprintf(t, "faults\t%s\n", howFar(&s.Scenarios[i]))
+	}
 	_ = t.Flush() // an error means that the reader is gone
+}
+
+// howFar returns a text about the progress of a scenario.
+func howFar(p *fleet.ScenarioStatus) string {
+	text := fmt.Sprintf("%s: %d of %d happened", plain.Text(p.Name), p.Happened, p.Faults)
+	if p.Failed > 0 {
+		text += fmt.Sprintf(", %d could not", p.Failed)
+	}
+	switch {
+	case p.Ended:
+	case p.Next != "":
+		text += "; next: " + plain.Text(p.Next)
+	default:
+		text += "; it waits for its conditions"
+	}
+	return text
 }
 
 // others returns a text with the number of nodes in each state except Ready.
@@ -219,6 +238,9 @@ func (c *Scale) Run(ctx context.Context, out, said io.Writer, count string) erro
 			return err
 		}
 	}
+	if s.Shard != nil {
+		fmt.Fprintf(out, "the whole fleet has %d nodes; of the shard %s ", s.Shard.Nodes, plain.Text(s.Shard.Name))
+	}
 	fmt.Fprintf(out, "%d of %d nodes Ready\n", s.Nodes.Ready, s.Nodes.Want)
 	return nil
 }
@@ -238,7 +260,8 @@ type Stop struct{ Client }
 
 // Run ends a fleet, and waits until it has removed what it created.
 func (c *Stop) Run(ctx context.Context, out io.Writer) error {
-	if _, err := c.Client.Stop(ctx); err != nil {
+	s, err := c.Client.Stop(ctx)
+	if err != nil {
 		return err
 	}
 	for c.Listens(ctx) {
@@ -246,7 +269,14 @@ func (c *Stop) Run(ctx context.Context, out io.Writer) error {
 			return ctx.Err()
 		}
 	}
-	fmt.Fprintln(out, "the fleet has ended")
+	switch {
+	case s.Shard == nil:
+		fmt.Fprintf(out, "the fleet %s has ended\n", plain.Text(s.Name))
+	case len(s.Shard.Shards) > 1:
+		fmt.Fprintf(out, "the shard %s of the fleet %s has ended; the others take its nodes\n", plain.Text(s.Shard.Name), plain.Text(s.Name))
+	default:
+		fmt.Fprintf(out, "the shard %s of the fleet %s has ended; its nodes stay in the cluster for another shard, or until wherry fleet clean removes them\n", plain.Text(s.Shard.Name), plain.Text(s.Name))
+	}
 	return nil
 }
 

@@ -79,7 +79,7 @@ func TestCommands(t *testing.T) {
 	if strings.Count(top, "nodes [########################################] 4/4") != 2 || strings.Count(top, "cores now") != 1 || strings.Count(top, "requests a second now") != 1 {
 		t.Errorf("top said\n%s", top)
 	}
-	if said := say(func(out *bytes.Buffer) error { return (&Stop{c}).Run(t.Context(), out) }); said != "the fleet has ended\n" {
+	if said := say(func(out *bytes.Buffer) error { return (&Stop{c}).Run(t.Context(), out) }); said != "the fleet f has ended\n" {
 		t.Errorf("stop said %q", said)
 	}
 	if n := nodesOf(t, kube); n != 0 {

@@ -129,7 +129,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.plane.stop()) }()
-	cfg.Client = c.client
+	cfg.Client, cfg.ServerBegan = c.client, c.began
 	w := &watcher{run: r, expect: in.expect, workloads: in.workloads, cluster: c, said: said}
 	return w.live(ctx, &in, cfg, func(h http.Handler) {
 		serving.Go(func() { _ = server.Serve(served, l, h, server.ServeOptions{Log: r.log(2)}) })
@@ -246,7 +246,11 @@ func (r *Run) log(from int) *slog.Logger {
 	case from > 1: // most warnings of single agents are not important for the fleet
 		level = slog.LevelError
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	var to slog.Handler = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+	if level > slog.LevelInfo {
+		to = goneQuiet{to}
+	}
+	return slog.New(to)
 }
 
 // progress writes lines with the time since the start. Methods may be called concurrently.
@@ -293,6 +297,7 @@ type watcher struct {
 	idle      int              // goroutines of the process at that time
 	cluster   usedCluster
 	said      *progress
+	stuck     stuck
 }
 
 // state returns the state of the fleet for clients of the socket.
@@ -335,8 +340,8 @@ func (w *watcher) watch(ctx context.Context) error {
 			s := w.fleet.Status()
 			if time.Since(last) >= progressEvery {
 				last = time.Now()
-				w.said.line("%d of %d nodes Ready; pods: %d Running, %d Pending, %d Succeeded, %d Failed",
-					s.Nodes.Ready, s.Nodes.Want, s.Pods.Running, s.Pods.Pending, s.Pods.Succeeded, s.Pods.Failed)
+				w.said.line("%d of %d nodes Ready; pods: %d Running, %d Pending, %d Succeeded, %d Failed%s",
+					s.Nodes.Ready, s.Nodes.Want, s.Pods.Running, s.Pods.Pending, s.Pods.Succeeded, s.Pods.Failed, w.stuck.tell(bounded, &s.Pods, time.Now(), w.fleet.Unplaced))
 			}
 			return s, w.run.Pods, nil
 		})
@@ -354,7 +359,11 @@ func (w *watcher) watch(ctx context.Context) error {
 		return err
 	}
 	if err == nil && !w.run.Once {
-		w.said.line("the fleet runs: see it with wherry fleet top --name %s; end it with Ctrl-C or wherry fleet stop --name %s", w.run.Name, w.run.Name)
+		named := "--name " + w.run.Name
+		if w.run.Shard != "" {
+			named += " --shard " + w.run.Shard
+		}
+		w.said.line("the fleet runs: see it with wherry fleet top %s; end it with Ctrl-C or wherry fleet stop %s", named, named)
 	}
 	return err
 }
@@ -380,16 +389,24 @@ func (w *watcher) stages(ctx context.Context) error {
 	}
 	began, before := time.Now(), w.fleet.Status().Joins
 	nodes := func(s *State) (string, bool) {
-		text := fmt.Sprintf("%d of %d nodes Ready, at most %d join at once", s.Nodes.Ready, s.Nodes.Want, s.JoinWindow) + joined(before, s.Joins, time.Since(began))
-		if o := s.Leases.Overdue; o > time.Second {
-			text += fmt.Sprintf("; leases are %s late, so joins wait", o.Round(time.Second))
+		if s.Shard != nil && s.Shard.Slices == 0 {
+			return fmt.Sprintf("this shard waits for its share of the %d nodes", s.Shard.Nodes), s.Settled()
 		}
-		return text, s.Settled()
+		return fmt.Sprintf("%d of %d nodes Ready, at most %d join at once", s.Nodes.Ready, s.Nodes.Want, s.JoinWindow) + joined(before, s.Joins, time.Since(began)), s.Settled()
+	}
+	late := func(s *State) string {
+		switch o := s.Leases.Overdue; {
+		case o > 5*fleet.LateForJoins:
+			return fmt.Sprintf("; leases are %s late, so no node joins", short(o))
+		case o > fleet.LateForJoins:
+			return fmt.Sprintf("; leases are %s late, so nodes join one at a time", short(o))
+		}
+		return ""
 	}
 	pods := func(s *State) (string, bool) {
 		return fmt.Sprintf("%d of %d pods Running, %.0f a second", s.Pods.Running, s.Wanted, s.Pods.StartsPerSecond), s.Pods.Running >= s.Wanted
 	}
-	if err := w.until(ctx, nodes); err != nil {
+	if err := w.until(ctx, nodes, late); err != nil {
 		return err
 	}
 	w.said.line("%d nodes Ready in %s", w.fleet.Status().Nodes.Ready, time.Since(began).Round(10*time.Millisecond))
@@ -405,23 +422,15 @@ func (w *watcher) stages(ctx context.Context) error {
 		w.said.line("%s created in %s", created, time.Since(began).Round(10*time.Millisecond))
 		return nil
 	}
-	if err := w.until(ctx, pods); err != nil {
+	if err := w.until(ctx, pods, func(s *State) string { return w.stuck.tell(ctx, &s.Pods, time.Now(), w.fleet.Unplaced) }); err != nil {
 		return err
 	}
 	w.said.line("%d pods Running in %s", w.fleet.Status().Pods.Running, time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
 
-// create creates the pods or the workloads of the snapshot. It returns what it has created, for the user.
-func (w *watcher) create(ctx context.Context) (created string, err error) {
-	if len(w.workloads) == 0 {
-		return fmt.Sprintf("%d pods", w.run.Pods), w.fleet.CreatePods(ctx, w.run.Namespace, w.run.Pods)
-	}
-	return fmt.Sprintf("%d workloads", len(w.workloads)), w.fleet.CreateWorkloads(ctx, w.workloads, w.run.Scale)
-}
-
-// until waits until done returns true, and prints the progress.
-func (w *watcher) until(ctx context.Context, done func(*State) (string, bool)) error {
+// until waits until done returns true, and prints the progress: the text of done, and what also adds to it.
+func (w *watcher) until(ctx context.Context, done func(*State) (string, bool), also func(*State) string) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	last := time.Now()
@@ -433,7 +442,7 @@ func (w *watcher) until(ctx context.Context, done func(*State) (string, bool)) e
 		}
 		if time.Since(last) >= progressEvery {
 			last = time.Now()
-			w.said.line("%s", text)
+			w.said.line("%s%s", text, also(&s))
 		}
 		select {
 		case <-ctx.Done():

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,29 +62,6 @@ func socketName(fleet, shard string) string {
 		fleet += "." + shard
 	}
 	return "fleet-" + fleet + ".sock"
-}
-
-// onlyShard returns the socket in dir of the shard of a fleet, if exactly one runs. A shard that was killed leaves its socket behind,
-// at which nobody listens.
-func onlyShard(dir, name string) (path string, ok bool) {
-	found, err := filepath.Glob(filepath.Join(dir, socketName(name, "*")))
-	if err != nil {
-		return "", false
-	}
-	running := slices.DeleteFunc(found, func(path string) bool { return !listens(path) })
-	if len(running) != 1 {
-		return "", false
-	}
-	return running[0], true
-}
-
-// listens reports whether a process accepts connections on a socket.
-func listens(path string) bool {
-	conn, err := net.Dial("unix", path)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err == nil
 }
 
 // writeShards writes the processes that share the fleet as text.

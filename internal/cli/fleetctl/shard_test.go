@@ -3,12 +3,14 @@ package fleetctl
 import (
 	"bytes"
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/agent/fleet"
 )
@@ -61,9 +63,14 @@ func TestTwoShards(t *testing.T) {
 	if err := clean.Run(t.Context(), &out, &out); err == nil || !strings.Contains(err.Error(), "the fleet f runs: ") {
 		t.Errorf("clean a fleet that runs: %v", err)
 	}
-	for _, shard := range []string{"a", "b"} {
-		if _, err := client(shard).Stop(t.Context()); err != nil {
-			t.Error(err)
+	for _, step := range [][2]string{{"a", "the shard a of the fleet f has ended; the others take its nodes\n"}, {"b", "the shard b of the fleet f has ended; its nodes stay in the cluster"}} {
+		shard, want := step[0], step[1]
+		if shard == "b" {
+			until(t, "b has seen that a has ended", settled(8, "b"))
+		}
+		out.Reset()
+		if err := (&Stop{*client(shard)}).Run(t.Context(), &out); err != nil || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("stop of shard %s: %q, %v; want %q", shard, &out, err, want)
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -72,9 +79,16 @@ func TestTwoShards(t *testing.T) {
 	if n := nodesOf(t, kube); n != 8 {
 		t.Errorf("%d nodes after the end of all shards", n)
 	}
-	clean.Force = true // otherwise it looks at the leases of the nodes for 15 s
+	clean.Force, clean.ShardNamespace = true, "" // otherwise it looks at the leases of the nodes for 15 s; the leases of the fleet are found in any namespace
 	if err := clean.Run(t.Context(), &out, &out); err != nil || nodesOf(t, kube) != 0 {
 		t.Errorf("clean: %v, %d nodes", err, nodesOf(t, kube))
+	}
+	api, err := kubernetes.NewForConfig(kube.RESTConfig("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := api.CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
+		t.Errorf("clean has left leases: %v, %v", left, err)
 	}
 }
 
@@ -142,31 +156,5 @@ func TestSumOfRules(t *testing.T) {
 	}
 	if sumOf("a", "1s") != sumOf("b", "1s") || sumOf("a", "1s") == sumOf("a", "2s") {
 		t.Error("the sum does not follow from the content")
-	}
-}
-
-// A client finds the only shard that runs on its machine. The socket of a shard that was killed does not count, and of two shards neither is
-// the one that is meant.
-func TestOnlyShard(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	begin := func(shard string) *net.UnixListener {
-		path := filepath.Join(dir, socketName("f", shard))
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.SetUnlinkOnClose(false) // as when the process is killed
-		t.Cleanup(func() { _ = l.Close() })
-		return l
-	}
-	killed := begin("a")
-	begin("b")
-	if path, ok := onlyShard(dir, "f"); ok {
-		t.Errorf("of two shards one is chosen: %s", path)
-	}
-	_ = killed.Close()
-	if path, ok := onlyShard(dir, "f"); !ok || filepath.Base(path) != "fleet-f.b.sock" {
-		t.Errorf("the shard that runs is not found: %q", path)
 	}
 }

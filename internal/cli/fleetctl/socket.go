@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -157,24 +156,24 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	return ctlsocket.Read(w, r, maxRequest, into)
 }
 
-// Client talks to the fleet that listens on a socket.
+// Client talks to the fleet that listens on a socket. Its methods must not be called concurrently.
 type Client struct {
-	Name   string // the fleet's name
+	Name   string // the fleet's name; "": the fleet "fleet", or the only one on this machine
 	Shard  string // the process, if several share the fleet; "": the only one on this machine
 	Socket string // "": the usual one of Name and Shard
+
+	found string // the socket of the fleet that has answered: what is asked next is about the same fleet, also when others have ended
 }
 
-// Path returns the path of the fleet's socket.
-func (c *Client) Path() string {
-	path := socketPath(c.Socket, c.Name, c.Shard)
-	if c.Socket == "" && c.Shard == "" {
-		if _, err := os.Stat(path); err != nil {
-			if only, ok := onlyShard(socketDir(), c.Name); ok {
-				return only
-			}
-		}
+// Path returns the path of the fleet's socket. The error says that several fleets could be meant, or which others run.
+func (c *Client) Path() (string, error) {
+	switch {
+	case c.Socket != "":
+		return c.Socket, nil
+	case c.found != "":
+		return c.found, nil
 	}
-	return path
+	return find(socketDir(), c.Name, c.Shard)
 }
 
 // errNone means that no fleet listens.
@@ -182,10 +181,18 @@ var errNone = errors.New("no fleet runs")
 
 // ask sends a request and decodes the answer.
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
-	peer := ctlsocket.Peer{
-		Socket: c.Path(), What: "the fleet", None: errNone, Hint: "start one with wherry fleet, or name another with --name, --shard or --socket",
+	socket, err := c.Path()
+	if err != nil {
+		return err
 	}
-	return peer.Ask(ctx, method, path, body, into)
+	peer := ctlsocket.Peer{
+		Socket: socket, What: "the fleet", None: errNone, Hint: "start one with wherry fleet, or name another with --name, --shard or --socket",
+	}
+	if err := peer.Ask(ctx, method, path, body, into); err != nil {
+		return err
+	}
+	c.found = socket
+	return nil
 }
 
 // State returns the fleet's state.
@@ -239,7 +246,11 @@ func (c *Client) Play(ctx context.Context, file string, text []byte) error {
 
 // Listens reports whether a process accepts connections on the fleet's socket.
 func (c *Client) Listens(ctx context.Context) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Path())
+	path, err := c.Path()
+	if err != nil {
+		return false
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -95,9 +95,6 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 
 var errNoDrivers = errors.New("a simulated node has no CSI drivers")
 
-// errNoDevices is the error of a block volume: containers of a simulated node have no devices.
-var errNoDevices = fmt.Errorf("%w: a simulated node has no block devices: use volumeMode Filesystem", ErrUnsupported)
-
 // setUpCSI sets up a volume that is, or may be, one of a CSI driver.
 func (m *InMemory) setUpCSI(ctx context.Context, p Pod, vol *v1.Volume, k kind) (err error) {
 	began := time.Now()
@@ -135,9 +132,8 @@ func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume, ha
 	switch {
 	case b.Kind == kindCSI && m.csi == nil:
 		return errNoDrivers
-	case b.Kind == kindCSI && b.Block:
-		return errNoDevices
 	case b.Kind == kindCSI:
+		b.Block = false // there are no devices: the driver stages and publishes a block volume at directories in memory, too, which nobody looks into
 		return m.csi.setUpBound(ctx, p, vol, b.after(have), &csispec.Input{PV: f.pv, Claim: f.claim})
 	}
 	b.Pod = p.Namespace + "/" + p.Name
@@ -191,9 +187,14 @@ func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount
 	return mounts, nil
 }
 
-// Devices returns the block devices of a container. No volume of a simulated node is a block device.
+// Devices returns the block devices that the containers of a real node would get. They do not exist. SetUp has refused a claim's volume that is no block volume
+// and that a container uses as a device.
 func (m *InMemory) Devices(p *v1.Pod, c *v1.Container) ([]*runtimeapi.Device, error) {
-	return devicesOf(p, c, places{m.layout, m.bound})
+	return devicesOf(p, c, places{m.layout, func(uid types.UID, volume string) (bound, error) {
+		b, err := m.bound(uid, volume)
+		b.Block = b.Block || b.Kind == kindCSI && !b.Inline
+		return b, err
+	}})
 }
 
 // TearDown ends the pod's use of its persistent volumes.

@@ -34,7 +34,7 @@ var openAllowed = map[opening]string{
 	{"internal/cli/fleetctl/input.go:readBounded", "os.Open"}:                        userCommand,
 	{"internal/cli/proxyctl/play.go:readFile", "os.Open"}:                            userCommand,
 	{"internal/cli/proxyctl/record.go:record.open", "os.OpenFile"}:                   userCommand,
-	{"internal/cli/fleetctl/shard.go:onlyShard", "path/filepath.Glob"}:               ownFile,
+	{"internal/cli/fleetctl/find.go:runningIn", "path/filepath.Glob"}:                ownFile,
 	{"internal/cli/launch/settle.go:settle", "os.ReadFile"}:                          kernelText,
 	{"internal/cli/launch/own.go:Own.Forget", "os.ReadDir"}:                          ownFile,
 	{"internal/cli/launch/own.go:Own.Forget", "path/filepath.Glob"}:                  kernelText,

@@ -130,5 +130,7 @@ var reasons = []reason{
 	{name: "InternalError", in: inAction, own: true}, {name: "Canceled", in: inAction, own: true},
 }
 
-// noReasons has strings in the code that look like reasons but are not.
-var noReasons = map[string]bool{}
+// noReasons has strings in the code that look like reasons of the agent but are not.
+var noReasons = map[string]bool{
+	"ProvisioningFailed": true, // of the provisioner that a fleet has for its simulated drivers, as in external-provisioner
+}

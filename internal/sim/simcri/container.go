@@ -48,8 +48,7 @@ type container struct {
 
 	prog    *program // what its command does; nil: it is a server, or a rule or an annotation decides
 	writes  *program // has the output: of prog, or of a rule; nil: it writes nothing, or does not run
-	step    int      // index of the next step in writes.steps
-	laps    int      // how many times the loop of writes has run
+	next    cursor   // the next output of writes
 	endsAt  time.Time
 	ending  exit
 	stopped bool // it has received a stop signal
@@ -240,10 +239,14 @@ func (r *Runtime) plan(c *container) {
 
 // nextOutput returns when c writes next; zero: it writes nothing, or nothing reads its output.
 func (r *Runtime) nextOutput(c *container) time.Time {
-	if !r.cfg.WriteLogs || c.writes == nil || c.step >= len(c.writes.steps) {
+	if !r.cfg.WriteLogs || c.writes == nil {
 		return time.Time{}
 	}
-	return time.Unix(0, c.started).Add(c.writes.steps[c.step].at + time.Duration(c.laps)*c.writes.period)
+	at, more := c.writes.due(c.next)
+	if !more {
+		return time.Time{}
+	}
+	return time.Unix(0, c.started).Add(at)
 }
 
 // advance performs the change of c that is due: output, or its exit. The caller holds the lock.
@@ -252,12 +255,9 @@ func (r *Runtime) advance(c *container, now time.Time) {
 		return
 	}
 	for at := r.nextOutput(c); !at.IsZero() && !at.After(now); at = r.nextOutput(c) {
-		s := &c.writes.steps[c.step]
+		s := &c.writes.steps[c.next.step]
 		r.writeLog(c, now, s.out, s.stderr)
-		if c.step++; c.step == len(c.writes.steps) && c.writes.period > 0 && c.writes.loopFrom < c.step {
-			c.step = c.writes.loopFrom
-			c.laps++
-		}
+		c.next = c.writes.following(c.next)
 	}
 	if !c.endsAt.IsZero() && !c.endsAt.After(now) {
 		r.exit(c, c.ending, now)

@@ -34,6 +34,38 @@ type step struct {
 	stderr bool
 }
 
+// cursor is a place in the output of a program: a step, and how many times the loop has run before.
+type cursor struct{ step, laps int }
+
+// due returns when the program writes the step at c, after its start; false: it writes nothing more.
+func (p *program) due(c cursor) (time.Duration, bool) {
+	if c.step >= len(p.steps) {
+		return 0, false
+	}
+	return p.steps[c.step].at + time.Duration(c.laps)*p.period, true
+}
+
+// following returns the place after c.
+func (p *program) following(c cursor) cursor {
+	if c.step++; c.step == len(p.steps) && p.period > 0 && p.loopFrom < c.step {
+		c = cursor{p.loopFrom, c.laps + 1}
+	}
+	return c
+}
+
+// after returns the place of the first step that is due later than since after the start.
+func (p *program) after(since time.Duration) (c cursor) {
+	if p.period > 0 && p.loopFrom < len(p.steps) {
+		if laps := (since - p.steps[len(p.steps)-1].at) / p.period; laps > 0 { // whole rounds that are over
+			c = cursor{p.loopFrom, int(laps)}
+		}
+	}
+	for at, more := p.due(c); more && at <= since; at, more = p.due(c) {
+		c = p.following(c)
+	}
+	return c
+}
+
 // compileMain computes the program of a container. It returns nil for a server, which runs until it is stopped.
 func compileMain(cfg *runtimeapi.ContainerConfig, hostname string) *program {
 	cmd := append(append([]string(nil), cfg.Command...), cfg.Args...)

@@ -67,3 +67,22 @@ func TestScripts(t *testing.T) {
 		}
 	}
 }
+
+// The place in the output after some time is where one gets step by step from the beginning, however often a loop has run.
+func TestCursor(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{
+		"true", "echo a", "echo a; sleep 1; echo b", "while true; do echo a; done", "echo a; sleep 2; while true; do sleep 1; echo b; sleep 1; echo c; sleep 3; done", "sleep 5; while true; do true; done",
+	} {
+		p := compileExec([]string{"sh", "-c", script}, nil, nil)
+		for since := -time.Second; since < 40*time.Second; since += 250 * time.Millisecond {
+			var want cursor
+			for at, more := p.due(want); more && at <= since; at, more = p.due(want) {
+				want = p.following(want)
+			}
+			if got := p.after(since); got != want {
+				t.Errorf("%q after %s: %+v, want %+v", script, since, got, want)
+			}
+		}
+	}
+}

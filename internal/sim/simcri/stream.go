@@ -144,32 +144,14 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 	}
 	ended, stop := s.r.ended(id)
 	defer stop()
-	began := time.Now()
-	until := func(at time.Duration) error {
-		if wait := at - time.Since(began); wait > 0 {
-			cut, err := pauseUntil(ctx, wait, ended)
-			if cut { // the kernel kills the processes of a container that ends
-				return exitError(killed.code)
-			}
-			return err
-		}
-		return ctx.Err()
+	if tty {
+		errOut = out
 	}
-	for i, lap := 0, 0; i < len(c.prog.steps); {
-		st := c.prog.steps[i]
-		if err := until(st.at + time.Duration(lap)*c.prog.period); err != nil {
-			return err
-		}
-		to := io.Writer(out)
-		if st.stderr && !tty {
-			to = errOut
-		}
-		if _, err := to.Write(atTime(st.out, s.r.cfg.Clock.Shows(time.Now()))); err != nil {
-			return err // the reader has closed the stream
-		}
-		if i++; i == len(c.prog.steps) && c.prog.period > 0 && c.prog.loopFrom < i {
-			i, lap = c.prog.loopFrom, lap+1
-		}
+	began := time.Now()
+	if cut, err := s.write(ctx, c.prog, began, cursor{}, out, errOut, ended); err != nil {
+		return err
+	} else if cut {
+		return exitError(killed.code)
 	}
 	switch {
 	case c.prog.readsStdin && in != nil:
@@ -182,20 +164,28 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 		}
 		return exitError(killed.code)
 	default:
-		if err := until(c.prog.took); err != nil {
+		if cut, err := pauseUntil(ctx, max(0, c.prog.took-time.Since(began)), ended); err != nil {
 			return err
+		} else if cut { // the kernel kills the processes of a container that ends
+			return exitError(killed.code)
 		}
 	}
 	return exitError(c.prog.code)
 }
 
-// Attach connects to the first process of a container. If the container has an input (stdin) and its process is not cat, the process is an
-// interactive shell: exit ends it, and with it the container. Otherwise the process echoes its input, because it has no interactive output of
-// its own.
-func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, _ io.WriteCloser, tty bool, _ terminalSizes) error {
+// Attach connects to the first process of a container, and sends what it writes from then on. If the container has an input (stdin) and its
+// process is not cat, the process is an interactive shell: exit ends it, and with it the container. A process without any output of its own
+// echoes its input, until that ends.
+func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, tty bool, _ terminalSizes) error {
 	s.r.mu.Lock()
 	c, err := s.r.runningContainer(id)
-	shell := err == nil && c.stdin && (c.prog == nil || c.prog.unknown)
+	var shell bool
+	var writes *program
+	var began time.Time
+	if err == nil {
+		shell = c.stdin && (c.prog == nil || c.prog.unknown)
+		writes, began = c.writes, time.Unix(0, c.started)
+	}
 	s.r.mu.Unlock()
 	if err != nil {
 		return err
@@ -209,15 +199,66 @@ func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, _ io
 	}
 	ended, stop := s.r.ended(id)
 	defer stop()
+	if writes != nil && len(writes.steps) > 0 {
+		return s.follow(ctx, writes, began, in, sink(out), sink(errOut), tty, ended)
+	}
 	if in != nil && out != nil {
 		copyUntil(ctx, out, in, ended)
 		return nil
 	}
-	select {
-	case <-ended:
-	case <-ctx.Done():
+	_, err = pauseUntil(ctx, -1, ended)
+	return err
+}
+
+// follow sends what the first process of a container writes, from now on until it ends. Its input goes nowhere.
+func (s streamer) follow(ctx context.Context, p *program, began time.Time, in io.Reader, out, errOut io.Writer, tty bool, ended <-chan struct{}) error {
+	if in != nil {
+		go func() { _, _ = io.Copy(io.Discard, in) }() // ends when the stream server closes the connection
 	}
-	return nil
+	if tty {
+		errOut = out
+	}
+	cut, err := s.write(ctx, p, began, p.after(time.Since(began)), out, errOut, ended)
+	if err == nil && !cut {
+		_, err = pauseUntil(ctx, -1, ended)
+	}
+	return err
+}
+
+// write sends the output of a process that began at began, each step at its time, from next on. It returns when the process has nothing more to
+// write, when the channel ended is closed because the container ends (cut is true then), or with an error, when ctx ends or the reader has gone.
+func (s streamer) write(ctx context.Context, p *program, began time.Time, next cursor, out, errOut io.Writer, ended <-chan struct{}) (cut bool, err error) {
+	for at, more := p.due(next); more; at, more = p.due(next) {
+		if wait := at - time.Since(began); wait > 0 && !cut {
+			if cut, err = pauseUntil(ctx, wait, ended); err != nil {
+				return cut, err
+			}
+		}
+		if ctx.Err() != nil {
+			return cut, ctx.Err()
+		}
+		if cut && at > time.Since(began) { // what it has written before its end is sent, too
+			return true, nil
+		}
+		st := &p.steps[next.step]
+		to := out
+		if st.stderr {
+			to = errOut
+		}
+		if _, err := to.Write(atTime(st.out, s.r.cfg.Clock.Shows(time.Now()))); err != nil {
+			return cut, err // the reader has closed the stream
+		}
+		next = p.following(next)
+	}
+	return cut, nil
+}
+
+// sink returns out, or what discards all if the client has asked for no such stream.
+func sink(out io.Writer) io.Writer {
+	if out == nil {
+		return io.Discard
+	}
+	return out
 }
 
 // copyUntil copies until the input ends, ctx ends or the channel ended is closed. It returns true only if the channel was closed. The

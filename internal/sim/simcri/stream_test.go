@@ -93,6 +93,51 @@ func TestAttachToAShell(t *testing.T) {
 	}
 }
 
+// kubectl attach shows what the first process of a container writes from then on, each stream on its own, until the container ends: also what a
+// rule or an annotation says, and also with an input, which the process does not read.
+func TestAttachShowsTheOutput(t *testing.T) {
+	t.Parallel()
+	r := simcri.New(simcri.Config{Images: []string{busybox}})
+	t.Cleanup(r.Close)
+	serve(t, r)
+	command := func(req *runtimeapi.CreateContainerRequest) {
+		req.Config.Command = []string{"sh", "-c", "echo early; sleep 1; echo out; echo err >&2; sleep 0.2; echo last; exit 4"}
+	}
+	for name, c := range map[string]struct {
+		set  func(*runtimeapi.CreateContainerRequest)
+		note map[string]string
+		in   string
+	}{
+		"command":            {set: command},
+		"command with input": {set: command, in: "typed"},
+		"annotation": {note: map[string]string{"wherry.dev/sim-do": `{exits: [{after: 1500ms, code: 4}],
+			log: {lines: [{text: early}, {after: 1s, text: out}, {text: err, stderr: true}, {after: 200ms, text: last}]}}`}},
+		"loop": {note: map[string]string{"wherry.dev/sim-do": `{exits: [{after: 1500ms, code: 4}],
+			log: {lines: [{text: early}], repeat: [{after: 1s, text: out}, {text: err, stderr: true}, {after: 200ms, text: last}, {after: 10m, text: late}]}}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := strings.ReplaceAll(name, " ", "-")
+			s := runSandbox(t, r, pod, c.note)
+			req := createRequest(s, pod, "main", 0)
+			req.Config.Annotations = c.note
+			if c.set != nil {
+				c.set(req)
+			}
+			id := startContainer(t, r, req)
+			var resp *runtimeapi.AttachResponse
+			waitFor(t, func() (ok bool) {
+				var err error
+				resp, err = r.Attach(t.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdin: c.in != "", Stdout: true, Stderr: true})
+				return err == nil
+			})
+			if out, errOut, err := stream(t, resp.Url, c.in); strings.TrimPrefix(out, "early\n") != "out\nlast\n" || errOut != "err\n" || err != nil {
+				t.Errorf("attach: %q %q %v", out, errOut, err)
+			}
+		})
+	}
+}
+
 // Files can be copied into a container and out of it with the commands that kubectl cp runs. cat and ls show them. They end with the container,
 // and their number and size are bounded.
 func TestCopiedFiles(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -50,9 +50,6 @@ type Config struct {
 	Called func()
 }
 
-// AttributeSize is the attribute of a volume that has its size in bytes.
-const AttributeSize = "size"
-
 // Paths makes the directories at which volumes are staged and published, each with a mount. Calls may be concurrent.
 type Paths interface {
 	MountDir(target string) error
@@ -84,9 +81,9 @@ type Driver struct {
 	staged    map[string]string // staging path, by volume
 	published map[string]string // volume, by target path
 	last      lastRequests
-	sizes     map[string]int64  // in bytes, by volume, with Config.Sized
-	faults    map[string]*Fault // by method
-	told      []string          // see Told
+	uses      map[string]volumeUse // by volume, with Config.Sized
+	faults    map[string]*Fault    // by method
+	told      []string             // see Told
 	servers   []*grpc.Server
 	wg        sync.WaitGroup
 }
@@ -96,7 +93,7 @@ func New(cfg Config) *Driver {
 	if cfg.Called == nil {
 		cfg.Called = func() {}
 	}
-	return &Driver{cfg: cfg, busy: map[string]bool{}, staged: map[string]string{}, published: map[string]string{}, sizes: map[string]int64{}, faults: map[string]*Fault{}}
+	return &Driver{cfg: cfg, busy: map[string]bool{}, staged: map[string]string{}, published: map[string]string{}, uses: map[string]volumeUse{}, faults: map[string]*Fault{}}
 }
 
 // Serve opens the driver's own socket.
@@ -162,7 +159,7 @@ func (d *Driver) Forget() {
 	defer d.mu.Unlock()
 	clear(d.staged)
 	clear(d.published)
-	clear(d.sizes)
+	clear(d.uses)
 }
 
 // SetMaxVolumes replaces Config.MaxVolumes.
@@ -293,8 +290,8 @@ func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	d.mu.Lock()
 	condition, usage := d.cfg.Condition, d.cfg.Usage
-	if size := d.sizes[r.VolumeId]; size > 0 {
-		usage = []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: size, Available: size}}
+	if use, known := d.uses[r.VolumeId]; known {
+		usage = use.usage(time.Now())
 	}
 	d.mu.Unlock()
 	return &csi.NodeGetVolumeStatsResponse{Usage: usage, VolumeCondition: condition}, d.do(ctx, "NodeGetVolumeStats", r.VolumeId, func() error {
@@ -313,7 +310,7 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 		d.mu.Lock()
 		_, again := d.staged[r.VolumeId]
 		d.staged[r.VolumeId] = r.StagingTargetPath
-		d.learnSize(r.VolumeId, r.VolumeContext)
+		d.learnUse(r.VolumeId, r.VolumeContext)
 		if !d.cfg.Quiet {
 			d.last.stage = r
 		}
@@ -336,7 +333,7 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolume
 		}
 		_, was := d.staged[r.VolumeId]
 		delete(d.staged, r.VolumeId)
-		delete(d.sizes, r.VolumeId)
+		delete(d.uses, r.VolumeId)
 		d.mu.Unlock()
 		switch {
 		case d.cfg.Paths != nil:
@@ -403,17 +400,14 @@ func (d *Driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRe
 			d.last.expand = r
 		}
 		if size := r.GetCapacityRange().GetRequiredBytes(); d.cfg.Sized && size > 0 {
-			d.sizes[r.VolumeId] = size
+			use, known := d.uses[r.VolumeId]
+			if use.size = size; !known {
+				use.made = time.Now()
+			}
+			d.uses[r.VolumeId] = use
 		}
 		return nil
 	})
-}
-
-// learnSize stores the size of a volume if its attributes have it. The caller holds the lock.
-func (d *Driver) learnSize(volume string, attributes map[string]string) {
-	if size, err := strconv.ParseInt(attributes[AttributeSize], 10, 64); d.cfg.Sized && err == nil && size > 0 {
-		d.sizes[volume] = size
-	}
 }
 
 // device makes a block volume at a target path.

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -40,11 +41,18 @@ func (s *Storage) provision(ctx context.Context, c *v1.PersistentVolumeClaim) er
 	if class.Provisioner != driver || waitsForPod(class) && node == "" {
 		return nil
 	}
+	if ready, err := s.sourced(ctx, c, driver); err != nil || !ready {
+		return err
+	}
+	attributes, wrong := attributesOf(c, class, time.Now())
+	if wrong != "" {
+		return s.warn(ctx, c, wrong)
+	}
 	affinity, err := s.affinity(ctx, driver, node, class, c)
 	if err != nil {
 		return err
 	}
-	if _, err := s.cfg.API.PersistentVolumes().Create(ctx, volumeFor(c, class, affinity), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := s.cfg.API.PersistentVolumes().Create(ctx, volumeFor(c, class, affinity, attributes), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create the volume of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	return nil
@@ -62,8 +70,28 @@ func waitsForPod(c *storagev1.StorageClass) bool {
 	return c.VolumeBindingMode != nil && *c.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
+// attributesOf returns the attributes of the volume of a claim: its size, and how much of it is used, as the class's parameters used and usedPerSecond say. wrong is
+// the error of a parameter, as a text for users.
+func attributesOf(c *v1.PersistentVolumeClaim, class *storagev1.StorageClass, now time.Time) (attributes map[string]string, wrong string) {
+	size := c.Spec.Resources.Requests[v1.ResourceStorage]
+	attributes = map[string]string{simcsi.AttributeSize: strconv.FormatInt(size.Value(), 10)}
+	for _, key := range []string{simcsi.AttributeUsed, simcsi.AttributeUsedPerSecond} {
+		text, ok := class.Parameters[key]
+		if !ok {
+			continue
+		}
+		amount, err := resource.ParseQuantity(text)
+		if err != nil || amount.Sign() < 0 {
+			return nil, fmt.Sprintf("the storage class %s has the parameter %s: %q: use a number of bytes, such as 2Gi", class.Name, key, text)
+		}
+		attributes[key] = strconv.FormatInt(amount.Value(), 10)
+		attributes[simcsi.AttributeMade] = strconv.FormatInt(now.Unix(), 10)
+	}
+	return attributes, ""
+}
+
 // volumeFor returns the volume for a claim. Its name follows from the claim's UID, so that it is made once.
-func volumeFor(c *v1.PersistentVolumeClaim, class *storagev1.StorageClass, affinity *v1.VolumeNodeAffinity) *v1.PersistentVolume {
+func volumeFor(c *v1.PersistentVolumeClaim, class *storagev1.StorageClass, affinity *v1.VolumeNodeAffinity, attributes map[string]string) *v1.PersistentVolume {
 	size := c.Spec.Resources.Requests[v1.ResourceStorage]
 	policy := v1.PersistentVolumeReclaimDelete
 	if class.ReclaimPolicy != nil {
@@ -77,7 +105,7 @@ func volumeFor(c *v1.PersistentVolumeClaim, class *storagev1.StorageClass, affin
 			ClaimRef:                      &v1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 			PersistentVolumeReclaimPolicy: policy, StorageClassName: class.Name, MountOptions: class.MountOptions, NodeAffinity: affinity,
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
-				Driver: class.Provisioner, VolumeHandle: name, VolumeAttributes: map[string]string{simcsi.AttributeSize: strconv.FormatInt(size.Value(), 10)},
+				Driver: class.Provisioner, VolumeHandle: name, VolumeAttributes: attributes,
 			}},
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +147,87 @@ func TestVolumesAreMade(t *testing.T) {
 		c.no(err)
 		if pv := c.volume(other); pv != nil {
 			c.Errorf("a claim of another provisioner has the volume %s", pv.Name)
+		}
+	})
+}
+
+// A class says how much of its volumes is used, and by how much that grows. With a parameter that is no amount no volume is made, and an event says so.
+func TestUseOfVolumes(t *testing.T) {
+	t.Parallel()
+	within(t, func(c *cluster) {
+		for name, parameters := range map[string]map[string]string{
+			"fills": {"used": "256Mi", "usedPerSecond": "1Ki", "fsType": "ext4"}, "wrong": {"used": "much"}, "negative": {"usedPerSecond": "-1"},
+		} {
+			_, err := c.StorageV1().StorageClasses().Create(c.Context(), &storagev1.StorageClass{
+				ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: driver, Parameters: parameters,
+			}, metav1.CreateOptions{})
+			c.no(err)
+		}
+		made := fmt.Sprint(time.Now().Unix())
+		pv := c.volume(c.claim("a", "fills", ""))
+		if got, want := fmt.Sprint(pv.Spec.CSI.VolumeAttributes), "map[made:"+made+" size:1073741824 used:268435456 usedPerSecond:1024]"; got != want {
+			c.Errorf("attributes %s, want %s", got, want)
+		}
+		for _, class := range []string{"wrong", "negative"} {
+			if pv := c.volume(c.claim(class, class, "")); pv != nil {
+				c.Errorf("a volume of the class %s: %v", class, pv.Spec)
+			}
+		}
+		list, err := c.CoreV1().Events("default").List(c.Context(), metav1.ListOptions{})
+		c.no(err)
+		if len(list.Items) != 2 || !strings.Contains(list.Items[0].Message, "use a number of bytes, such as 2Gi") {
+			c.Errorf("events: %+v", list.Items)
+		}
+	})
+}
+
+// A copy of a claim is made when that claim has its volume. From other sources, and from a claim of another driver, no volume is made, and an event on the claim
+// says why, once.
+func TestVolumesFromASource(t *testing.T) {
+	t.Parallel()
+	within(t, func(c *cluster) {
+		claims := c.CoreV1().PersistentVolumeClaims("default")
+		from := func(name, group, kind, source string) *v1.PersistentVolumeClaim {
+			c.Helper()
+			ref := &v1.TypedObjectReference{Kind: kind, Name: source}
+			if group != "" {
+				ref.APIGroup = &group
+			}
+			claim := c.claim(name+"-draft", "at-once", "")
+			c.no(claims.Delete(c.Context(), claim.Name, metav1.DeleteOptions{}))
+			claim.Name, claim.UID, claim.ResourceVersion, claim.Spec.DataSourceRef = name, "", "", ref
+			claim, err := claims.Create(c.Context(), claim, metav1.CreateOptions{})
+			c.no(err)
+			return claim
+		}
+		events := func(claim *v1.PersistentVolumeClaim) (out []string) {
+			c.Helper()
+			list, err := c.CoreV1().Events("default").List(c.Context(), metav1.ListOptions{})
+			c.no(err)
+			for i := range list.Items {
+				if e := &list.Items[i]; e.InvolvedObject.UID == claim.UID {
+					out = append(out, e.Reason+": "+e.Message)
+				}
+			}
+			return out
+		}
+		snap := from("restored", "snapshot.storage.k8s.io", "VolumeSnapshot", "s")
+		if pv, got := c.volume(snap), events(snap); pv != nil || len(got) != 1 || !strings.Contains(got[0], "ProvisioningFailed: a simulated driver makes no volume from VolumeSnapshot.snapshot.storage.k8s.io default/s") {
+			c.Errorf("a volume from a snapshot: %v, events %q", pv, got)
+		}
+		early := from("early", "", "PersistentVolumeClaim", "source")
+		if pv, got := c.volume(early), events(early); pv != nil || len(got) != 1 || !strings.Contains(got[0], "the claim source, of which the volume is to be a copy, has no volume of the driver disks.example.com yet") {
+			c.Errorf("a copy of a claim that does not exist: %v, events %q", pv, got)
+		}
+		source := c.claim("source", "at-once", "")
+		pv := c.volume(source)
+		bound := fmt.Appendf(nil, `{"spec":{"volumeName":%q}}`, pv.Name)
+		_, err := claims.Patch(c.Context(), "source", types.MergePatchType, bound, metav1.PatchOptions{})
+		c.no(err)
+		_, err = claims.Patch(c.Context(), "source", types.MergePatchType, []byte(`{"status":{"phase":"Bound"}}`), metav1.PatchOptions{}, "status")
+		c.no(err)
+		if pv := c.volume(early); pv == nil || pv.Spec.CSI.Driver != driver {
+			c.Errorf("a copy of a claim that has its volume now: %v", pv)
 		}
 	})
 }
