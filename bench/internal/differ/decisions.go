@@ -274,7 +274,6 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classOldImageFirst,
-		Rare:   true,
 		Why:    `As above: the hook holds up its own container. Upstream's kubelet starts the others with the definition that it had when it began the hook, and then stops them for the change.`,
 		Notice: "kubectl set image before a container's first start needs no restart.",
 	},
