@@ -184,7 +184,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	}
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans
-	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}
+	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir, Boot: a.deps.Machine.proc.BootID()}
 	g.prepare = func(ctx context.Context) error {
 		if err := makeRoot(a.cfg.RootDir, k.PodLogsDir); err != nil {
 			return fmt.Errorf("make the node agent's directories: %w", asRoot(err, os.Geteuid()))

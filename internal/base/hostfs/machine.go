@@ -42,7 +42,7 @@ type HugePages struct {
 func (m Machine) Facts() (Facts, error) {
 	f := Facts{
 		MachineID:     m.first("etc/machine-id", "var/lib/dbus/machine-id"),
-		BootID:        m.first("proc/sys/kernel/random/boot_id"),
+		BootID:        m.BootID(),
 		KernelVersion: m.first("proc/sys/kernel/osrelease"),
 		OSImage:       m.osImage(),
 		HugePages:     m.hugePages(),
@@ -57,6 +57,9 @@ func (m Machine) Facts() (Facts, error) {
 	f.MemoryBytes, f.SwapBytes = mem.TotalBytes, mem.SwapTotalBytes
 	return f, err
 }
+
+// BootID returns the identifier of this run of the machine, which the kernel makes anew when it boots (random(4)). It is empty if it cannot be read.
+func (m Machine) BootID() string { return m.first("proc/sys/kernel/random/boot_id") }
 
 func (m Machine) path(rel string) string { return filepath.Join("/", m.Root, rel) }
 

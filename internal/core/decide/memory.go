@@ -301,6 +301,17 @@ func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 	return &m
 }
 
+// Rebooted tells the memory of a checkpoint that the machine has been booted since. The containers did not end for a fault of their own, and what
+// they crashed for before may be gone, so they start at once, and their back-off starts over: "the kubelet restarts it with an exponential
+// backoff delay" is about containers that exit.
+func (m *Memory) Rebooted() {
+	for i := range m.Containers {
+		c := &m.Containers[i]
+		c.forgive()
+		c.CrashUntil = time.Time{}
+	}
+}
+
 // Revive returns the memory with which the next agent starts a static pod. A pod that ended, or was refused, because the machine shut down
 // begins its next life, because its manifest is still there. The memory of any other pod stays as it is.
 func (m *Memory) Revive() *Memory {

@@ -25,10 +25,14 @@ const version = 1
 // Dir keeps checkpoints under <Root>/pods/<uid>/.
 type Dir struct {
 	Root string
+	// Boot identifies the present run of the machine (the kernel's boot_id). The memory in a checkpoint of another run is told of the reboot
+	// (decide.Memory.Rebooted). Empty: it is not known.
+	Boot string
 }
 
 type file struct {
 	Version int            `json:"version"`
+	Boot    string         `json:"boot,omitzero"` // Dir.Boot when the file was written
 	Memory  *decide.Memory `json:"memory"`
 }
 
@@ -43,28 +47,32 @@ func (d Dir) Load(uid types.UID) (*decide.Memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
-	m, err := decode(raw)
+	m, boot, err := decode(raw)
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoint %s (delete the file to continue without it): %w", d.path(uid), err)
+	}
+	if m != nil && boot != "" && d.Boot != "" && boot != d.Boot {
+		m.Rebooted()
 	}
 	return m, nil
 }
 
-// decode returns the memory in a checkpoint file. It returns nil if the file has another version of the format.
-func decode(raw []byte) (*decide.Memory, error) {
+// decode returns the memory in a checkpoint file, and during which run of the machine it was written. The memory is nil if the file has another
+// version of the format.
+func decode(raw []byte) (m *decide.Memory, boot string, err error) {
 	var f file
 	if err := json.Unmarshal(raw, &f); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if f.Version != version {
-		return nil, nil
+		return nil, "", nil
 	}
-	return f.Memory, nil
+	return f.Memory, f.Boot, nil
 }
 
-func encode(m *decide.Memory) ([]byte, error) {
+func encode(m *decide.Memory, boot string) ([]byte, error) {
 	kept := m.Kept()
-	raw, err := json.Marshal(file{Version: version, Memory: &kept})
+	raw, err := json.Marshal(file{Version: version, Boot: boot, Memory: &kept})
 	if err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
@@ -73,7 +81,7 @@ func encode(m *decide.Memory) ([]byte, error) {
 
 // Save replaces the checkpoint of a pod. It replaces the old file only when the new one is complete.
 func (d Dir) Save(uid types.UID, m *decide.Memory) error {
-	raw, err := encode(m)
+	raw, err := encode(m, d.Boot)
 	if err != nil {
 		return err
 	}
@@ -107,7 +115,7 @@ func (i In) Load(uid types.UID) (*decide.Memory, error) {
 	if raw == nil {
 		return nil, nil
 	}
-	m, err := decode(raw)
+	m, _, err := decode(raw)
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
@@ -116,7 +124,7 @@ func (i In) Load(uid types.UID) (*decide.Memory, error) {
 
 // Save replaces the checkpoint of a pod.
 func (i In) Save(uid types.UID, m *decide.Memory) error {
-	raw, err := encode(m)
+	raw, err := encode(m, "")
 	if err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func TestCheckpointOfAnOlderAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := decode(raw)
+	m, _, err := decode(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,11 +197,11 @@ func TestCheckpointOfAnOlderAgent(t *testing.T) {
 	if d := cmp.Diff(want, m); d != "" {
 		t.Errorf("the memory of an older checkpoint (-want +got):\n%s", d)
 	}
-	again, err := encode(m)
+	again, err := encode(m, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := decode(again); err != nil || cmp.Diff(want, got) != "" {
+	if got, _, err := decode(again); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("written anew: %v\n%s", err, cmp.Diff(want, got))
 	}
 }
@@ -213,14 +213,14 @@ func TestCheckpointOfARunningPodIsSmall(t *testing.T) {
 		Grant:      decide.Grant{Admitted: true, StartTime: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
 		PodLearned: decide.PodLearned{GroupSized: true},
 		Containers: []decide.ContainerMemory{{Name: "app", ContainerLearned: decide.ContainerLearned{SizedID: strings.Repeat("a", 64), Size: pod.Size{CPURequest: 2}}}},
-	})
+	}, "") // a simulated machine has no boot_id
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(raw) > 300 {
 		t.Errorf("%d bytes, want at most 300: %s", len(raw), raw)
 	}
-	if raw, err = encode(&decide.Memory{}); err != nil || string(raw) != `{"version":1,"memory":{}}` {
+	if raw, err = encode(&decide.Memory{}, ""); err != nil || string(raw) != `{"version":1,"memory":{}}` {
 		t.Errorf("of no memory: %s, %v", raw, err)
 	}
 }
@@ -231,17 +231,38 @@ func TestAnyMemoryComesBack(t *testing.T) {
 	for seed := range uint64(300) {
 		var m decide.Memory
 		fuzzfill.Fill(&m, rand.New(rand.NewPCG(seed, 1)))
-		raw, err := encode(&m)
+		raw, err := encode(&m, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decode(raw)
+		got, _, err := decode(raw)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		want := m.Kept()
 		if d := cmp.Diff(&want, got, cmpopts.EquateEmpty()); d != "" {
 			t.Fatalf("seed %d (-want +got):\n%s", seed, d)
+		}
+	}
+}
+
+// After a reboot of the machine the containers start at once, and their back-off starts over. An agent that is only restarted goes on with it, and so
+// does one that does not know whether the machine has been booted.
+func TestARebootEndsBackOffs(t *testing.T) {
+	t.Parallel()
+	waits := decide.ContainerMemory{Name: "main", ContainerSettled: decide.ContainerSettled{CrashDelay: 5 * time.Minute, CrashUntil: time.Unix(1e9, 0).UTC(), CrashedID: "abc"}}
+	starts := decide.ContainerMemory{Name: "main", ContainerSettled: decide.ContainerSettled{CrashedID: "abc"}}
+	for _, try := range []struct {
+		before, after string
+		want          decide.ContainerMemory
+	}{{"one", "two", starts}, {"one", "one", waits}, {"", "two", waits}, {"one", "", waits}} {
+		d := Dir{Root: t.TempDir(), Boot: try.before}
+		if err := d.Save("u", &decide.Memory{Containers: []decide.ContainerMemory{waits}}); err != nil {
+			t.Fatal(err)
+		}
+		d.Boot = try.after
+		if m, err := d.Load("u"); err != nil || cmp.Diff([]decide.ContainerMemory{try.want}, m.Containers) != "" {
+			t.Errorf("boot %q, then %q: %v, %s", try.before, try.after, err, cmp.Diff([]decide.ContainerMemory{try.want}, m.Containers))
 		}
 	}
 }
