@@ -68,7 +68,8 @@ func (s *Set) Mirrors() int {
 }
 
 // Doubt says whether a source is in doubt: it cannot tell whether it still has every pod that it had before this agent started,
-// for example because a manifest cannot be read. A source calls Doubt before its first Replace.
+// for example because a manifest cannot be read. A source in doubt calls Doubt before its first Replace, and ends the doubt after the Replace with
+// the pods that it was about.
 func (s *Set) Doubt(src pod.Source, doubt bool) {
 	s.mu.Lock()
 	var changed changes

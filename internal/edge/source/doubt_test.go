@@ -1,6 +1,7 @@
 package source
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -64,3 +65,31 @@ func TestDoubtLastsUntilTheManifestIsAccepted(t *testing.T) {
 		})
 	}
 }
+
+// A source is in doubt until the pods of the manifest that it can read now have been passed on, and before others are, if it cannot read one.
+// Otherwise a pod of an earlier agent would be stopped in the moment between.
+func TestDoubtEndsAfterThePodsAreKnown(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string][]string{podText("p", "good:1"): {"1 pods", "doubt false"}, "a: [": {"doubt true", "0 pods"}} {
+		said := &order{}
+		m := newManifests(Config{NodeName: "n", Target: said, Log: slog.New(slog.DiscardHandler),
+			Doubt: func(_ pod.Source, doubt bool) { said.add("doubt %t", doubt) }}, pod.SourceFile)
+		m.put("p.yaml", []byte(content))
+		m.publish(true)
+		if d := cmp.Diff(want, said.told); d != "" {
+			t.Errorf("%.20q: (-want +got):\n%s", content, d)
+		}
+	}
+}
+
+// order is a Target that lists what it is told.
+type order struct {
+	wanted
+	told []string
+}
+
+func (o *order) add(format string, args ...any) {
+	o.told = append(o.told, fmt.Sprintf(format, args...))
+}
+
+func (o *order) Replace(_ pod.Source, pods []*v1.Pod) { o.add("%d pods", len(pods)) }

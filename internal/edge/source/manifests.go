@@ -143,7 +143,11 @@ func (m *manifests) publish(whole bool) {
 	pods, doubt := m.collect()
 	m.whole = m.whole || whole
 	if m.cfg.Doubt != nil {
-		m.cfg.Doubt(m.source, doubt)
+		if doubt {
+			m.cfg.Doubt(m.source, true)
+		} else { // only once the set has the pods that the doubt was about: between the two they would be without a source, and stopped
+			defer m.cfg.Doubt(m.source, false)
+		}
 	}
 	m.given = map[types.UID]bool{}
 	for _, p := range pods {
