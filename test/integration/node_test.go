@@ -58,7 +58,7 @@ containerLogMonitorInterval: 3s
 
 // roomConfig lowers the disk thresholds. With the defaults a node refuses all pods if the disk of the machine is more than 85 % full. A test
 // of eviction has thresholds of its own.
-const roomConfig = "evictionHard: {memory.available: 100Mi, nodefs.available: 1Gi, nodefs.inodesFree: 1%, imagefs.available: 1Gi, imagefs.inodesFree: 1%}\n"
+const roomConfig = "evictionHard: {memory.available: 100Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%, imagefs.inodesFree: 1%}\n"
 
 // startNode starts a node and does not wait until it is Ready.
 func (e *env) startNode(cfg nodeConfig) (*node, error) {

@@ -116,7 +116,7 @@ func (e *Env) startNode(s *state) error {
 // machine to its owner. With upstream's defaults a node on a disk that is more than 85 % full refuses all pods and removes its images.
 func moreConfig(given map[string]string) map[string]string {
 	fields := map[string]string{
-		"evictionHard":                `{"memory.available": "100Mi", "nodefs.available": "1Gi", "nodefs.inodesFree": "1%", "imagefs.available": "1Gi", "imagefs.inodesFree": "1%"}`,
+		"evictionHard":                `{"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%", "imagefs.inodesFree": "1%"}`,
 		"imageGCHighThresholdPercent": "100",
 	}
 	maps.Copy(fields, given)
