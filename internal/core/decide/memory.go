@@ -302,8 +302,8 @@ func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 }
 
 // Rebooted tells the memory of a checkpoint that the machine has been booted since. The containers did not end for a fault of their own, and what
-// they crashed for before may be gone, so they start at once, and their back-off starts over: "the kubelet restarts it with an exponential
-// backoff delay" is about containers that exit.
+// they crashed for before may be gone, so they start at once, and their back-off starts over. (Upstream's kubelet
+// keeps no back-off on disk.)
 func (m *Memory) Rebooted() {
 	for i := range m.Containers {
 		c := &m.Containers[i]

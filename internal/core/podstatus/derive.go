@@ -204,9 +204,6 @@ func (d *derivation) resources(s *v1.PodStatus) {
 	}
 	requests := resource.PodRequests(d.Pod, resource.PodResourcesOptions{})
 	limits := resource.PodLimits(d.Pod, resource.PodResourcesOptions{})
-	if len(requests) == 0 && len(limits) == 0 && d.Pod.Spec.Resources == nil {
-		return
-	}
 	s.AllocatedResources = requests
 	s.Resources = &v1.ResourceRequirements{Requests: requests.DeepCopy(), Limits: limits}
 	if m := d.Memory; m.GroupSized && !d.Plan.Ended {
