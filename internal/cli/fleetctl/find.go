@@ -2,6 +2,7 @@ package fleetctl
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -28,7 +29,7 @@ func runningIn(dir string) []listener {
 		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), before), after)
 		p := listener{socket: path}
 		p.fleet, p.shard, _ = strings.Cut(name, ".")
-		if listens(path) {
+		if listens(context.Background(), path) {
 			all = append(all, p)
 		}
 	}
@@ -80,8 +81,8 @@ func texts(all []listener) string {
 }
 
 // listens reports whether a process accepts connections on a socket.
-func listens(path string) bool {
-	conn, err := net.Dial("unix", path)
+func listens(ctx context.Context, path string) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -247,12 +246,5 @@ func (c *Client) Play(ctx context.Context, file string, text []byte) error {
 // Listens reports whether a process accepts connections on the fleet's socket.
 func (c *Client) Listens(ctx context.Context) bool {
 	path, err := c.Path()
-	if err != nil {
-		return false
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err == nil
+	return err == nil && listens(ctx, path)
 }
